@@ -10,7 +10,6 @@
 #include "core/alloc.h"
 #include "core/output.h"
 #include "core/output_folder.h"
-#include "format/model_files.h"
 #include "format/safetensors.h"
 
 /* Rows of a tensor of the state that are a tensor of the file. */
@@ -27,8 +26,9 @@ typedef struct module {
 
 typedef struct adapter_writing {
     const sl_state *state;
-    sl_arena arena; /* of the names */
-    piece *pieces;  /* owned */
+    const sl_model_files *others; /* borrowed; NULL: there are none */
+    sl_arena arena;               /* of the names */
+    piece *pieces;                /* owned */
     int64_t piece_count;
     module *modules; /* owned; that have matrices */
     int64_t module_count;
@@ -262,6 +262,7 @@ static sluice_status finish(void *user)
     f->file = NULL;
     if (st == SLUICE_OK) st = sl_folder_output_path(&f->w->output, SL_ADAPTER_CONFIG, path);
     if (st == SLUICE_OK) st = sl_file_replace(path, f->config->data, f->config->bytes);
+    if (st == SLUICE_OK && f->w->others != NULL) st = sl_model_files_write(f->w->others, f->w->output.target.temporary);
     if (st != SLUICE_OK) return st;
     return sl_folder_output_finish(&f->w->output, sl_is_model_file_name);
 }
@@ -279,9 +280,10 @@ static sluice_status write_together(adapter_writing *w, const sl_text *config)
     return st;
 }
 
-sluice_status sl_state_adapter_save(const sl_state *state, const char *folder, const sl_adapter_config *c)
+sluice_status sl_state_adapter_save(const sl_state *state, const char *folder, const sl_adapter_config *c,
+                                    const sl_model_files *others)
 {
-    adapter_writing w = { .state = state };
+    adapter_writing w = { .state = state, .others = others };
     sl_text config = { .data = NULL };
     sl_arena_init(&w.arena, "names of adapters");
     sluice_status st = state->rank == 0 ? prepare(&w, folder, c, &config) : SLUICE_OK;

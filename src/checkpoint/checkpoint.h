@@ -104,9 +104,10 @@ sluice_status sl_folder_save(sl_exec *x, const char *path, sluice_dtype type, ui
                              const struct sl_model_files *others);
 /* Adapters, and what was trained whole beside them, as a folder of PEFT (checkpoint/adapter_folder.h); and back into a model
  * that was built for it (format/adapter_config.h): everything that is trained must be there, the other weights stay.
- * prefix: of the family's names in files (sl_decoder_prefix). */
+ * prefix: of the family's names in files (sl_decoder_prefix). others: what stands beside them; rank 0's; NULL: nothing. */
 struct sl_adapter_config;
-sluice_status sl_adapter_save(sl_exec *x, const char *folder, const struct sl_adapter_config *c, const char *prefix);
+sluice_status sl_adapter_save(sl_exec *x, const char *folder, const struct sl_adapter_config *c, const char *prefix,
+                              const struct sl_model_files *others);
 sluice_status sl_adapter_load(sl_exec *x, const char *folder);
 /* All values of a parameter on every rank, whoever owns them. `out` is undefined after a failure. */
 sluice_status sl_parameter_read(sl_exec *x, int parameter, float *out);

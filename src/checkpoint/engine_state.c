@@ -426,12 +426,13 @@ sluice_status sl_folder_save(sl_exec *x, const char *path, sluice_dtype type, ui
     return st;
 }
 
-sluice_status sl_adapter_save(sl_exec *x, const char *folder, const sl_adapter_config *c, const char *prefix)
+sluice_status sl_adapter_save(sl_exec *x, const char *folder, const sl_adapter_config *c, const char *prefix,
+                              const sl_model_files *others)
 {
     exec_state s;
     SL_TRY(make_state(x, NULL, true, &s));
     s.state.file_prefix = prefix;
-    sluice_status st = sl_state_adapter_save(&s.state, folder, c);
+    sluice_status st = sl_state_adapter_save(&s.state, folder, c, others);
     free_state(&s);
     return st;
 }

@@ -8,6 +8,7 @@
 
 #include "checkpoint/manifest.h"
 #include "core/alloc.h"
+#include "format/known_models.h"
 #include "format/safetensors.h"
 
 static const char *const endings[] = { [SL_ENTRY_COMMITTED] = "", [SL_ENTRY_OLD] = ".old", [SL_ENTRY_TMP] = ".tmp" };
@@ -211,6 +212,9 @@ sluice_status sl_refuse_folder(const char *folder)
 sluice_status sl_weights_open(const char *path, sl_weights_set **out)
 {
     uint64_t newest = 0;
+    char hint[320];
+    if (!sl_path_exists(path) && sl_hub_hint(path, hint, sizeof hint)[0] != '\0')
+        return sl_fail(SLUICE_ERR_INPUT, "cannot open %s: there is no such file or folder%s", path, hint);
     if (!sl_is_folder(path) || sl_is_weights_folder(path)) return sl_weights_set_open(path, out);
     SL_TRY(sl_checkpoint_newest(path, &newest));
     if (newest == 0 && !sl_has_manifest(path)) return sl_refuse_folder(path);

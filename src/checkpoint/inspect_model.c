@@ -80,10 +80,12 @@ static void look_at_tokenizer(model_facts *f)
 {
     sl_tokenizer *t;
     if (!in_folder(f->folder, "tokenizer.json") && !in_folder(f->folder, "vocab.json")) {
-        snprintf(f->tokenizer, sizeof f->tokenizer, "none%s",
-                 in_folder(f->folder, "tokenizer.model")
-                     ? " that is read: tokenizer.model is, without a tokenizer.json, not"
-                     : "");
+        static const char *const unread[] = { "tokenizer.model", "tekken.json" };
+        snprintf(f->tokenizer, sizeof f->tokenizer, "none");
+        for (size_t i = 0; i < sizeof unread / sizeof unread[0]; i++)
+            if (in_folder(f->folder, unread[i]))
+                snprintf(f->tokenizer, sizeof f->tokenizer, "none that is read: %s is, without a tokenizer.json, not",
+                         unread[i]);
         return;
     }
     if (sl_tokenizer_open(f->folder, &t) != SLUICE_OK) {
@@ -98,14 +100,17 @@ static void look_at_tokenizer(model_facts *f)
 static void look_at_chat(model_facts *f)
 {
     sl_chat_folder chat = { .bos = NULL };
-    if (sl_chat_folder_read(f->folder, &chat) != SLUICE_OK) {
+    if (sl_chat_folder_read(NULL, f->folder, &chat) != SLUICE_OK) {
         sl_error_copy(f->chat);
         return;
     }
     if (chat.chat != NULL)
         snprintf(f->chat, sizeof f->chat, "%s", sl_chat_name(chat.chat));
+    else if (chat.source == NULL)
+        snprintf(f->chat, sizeof f->chat, "none");
     else
-        snprintf(f->chat, sizeof f->chat, "%s", chat.source != NULL ? "not known: give data.template" : "none");
+        snprintf(f->chat, sizeof f->chat, "not known%s%s: give data.template", chat.nearest != NULL ? ", nearest " : "",
+                 chat.nearest != NULL ? sl_chat_name(chat.nearest) : "");
     sl_chat_folder_free(&chat);
 }
 

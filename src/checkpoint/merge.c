@@ -245,8 +245,9 @@ static sluice_status match_all(merging *m, const char *prefix)
     return m->a != NULL && m->b != NULL && m->row != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
 }
 
-static sluice_status write_merged(merging *m, const char *base, const char *out_path, const sluice_dtype *wanted,
-                                  uint64_t shard_bytes)
+/* The tokenizer and the chat template are the adapter's, where its folder has them: it was trained by them. */
+static sluice_status write_merged(merging *m, const char *base, const char *adapter, const char *out_path,
+                                  const sluice_dtype *wanted, uint64_t shard_bytes)
 {
     sl_model_config config;
     sl_model_files files = { .list = NULL };
@@ -267,7 +268,7 @@ static sluice_status write_merged(merging *m, const char *base, const char *out_
                              .wants = wants_all,
                              .read = read_merged,
                              .user = m };
-    sluice_status st = sl_model_files_make(&config, base, NULL, NULL, &files);
+    sluice_status st = sl_model_files_make(&config, base, &(sl_ids_meaning){ .over = adapter }, NULL, &files);
     if (st == SLUICE_OK) st = sl_state_folder_save(&state, out_path, shard_bytes, &files);
     sl_model_files_free(&files);
     return st;
@@ -297,7 +298,7 @@ sluice_status sluice_merge(const char *base, const char *adapter, const char *ou
             (int)type);
     sl_arena_init(&m.arena, "adapter");
     sluice_status st = open_both(&m, base, adapter);
-    if (st == SLUICE_OK) st = write_merged(&m, base, out_path, type == SLUICE_I32 ? NULL : &type, shard_bytes);
+    if (st == SLUICE_OK) st = write_merged(&m, base, adapter, out_path, type == SLUICE_I32 ? NULL : &type, shard_bytes);
     if (st == SLUICE_OK && out != NULL)
         fprintf(out, "%s: %" PRId64 " tensors, of which the adapter changed %" PRId64 "\n", sl_show(out_path).text,
                 m.base->tensor_count, m.changed);

@@ -85,7 +85,7 @@ static const argument arguments[] = {
       "write prompts as the model's chat template has them; without --prompt and --prompts: talk, line by line", 0 },
     { "system", ARG_TEXT, AT(system), "TEXT", " generate ", "chat: what stands before the conversation", 0 },
     { "template", ARG_TEXT, AT(template_name), "NAME", " generate ",
-      "chat: the template, such as chatml; default: that of the model's folder", 0 },
+      "chat: the template, such as chatml; default: data.template, or that of the model's folder", 0 },
     { "batch", ARG_INTEGER, AT(batch), "N", " generate ", "sequences computed at a time; default: up to 8", 1 },
     { "out", ARG_TEXT, AT(out), "PATH", " export generate merge tokenize report compare ",
       "file to write (also -o); report: default RUN/report.html; compare: also a page, FILE.html; merge: a folder; "

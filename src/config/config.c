@@ -524,16 +524,24 @@ static sluice_status read_text(const char *path, char **text, size_t *bytes)
     return sl_fail(SLUICE_ERR_USAGE, "configuration: %.1900s", message);
 }
 
-/* Applies p->text, and frees it. */
-static sluice_status apply_text(sluice_config *c)
+static sluice_status apply_json(sluice_config *c)
 {
-    struct sl_config_private *p = c->private_data;
+    const struct sl_config_private *p = c->private_data;
     json_t *root;
     SL_TRY(sl_json_parse(p->text, p->bytes, c->path, SLUICE_ERR_USAGE, &root));
     sluice_status st = json_is_object(root)
                            ? apply_section(c, "", root, false)
                            : sl_fail(SLUICE_ERR_USAGE, "%s: a configuration is an object: { ... }", c->path);
     json_decref(root);
+    return st;
+}
+
+/* Applies p->text, and frees it. */
+static sluice_status apply_text(sluice_config *c)
+{
+    struct sl_config_private *p = c->private_data;
+    sluice_status st = apply_json(c);
+    if (st == SLUICE_ERR_USAGE) st = sl_config_explain_file(c->path, p->text, p->bytes, st);
     sl_free(p->text);
     p->text = NULL;
     return st;

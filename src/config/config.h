@@ -133,6 +133,8 @@ struct sluice_config {
  * sluice_config_load and sluice_config_set leave the settings unresolved, so that a later assignment can mend an
  * earlier one. Strings in *out belong to `c`. Notes about keys without effect go to `log` (NULL: nowhere). */
 sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out);
+/* The same for one rank that only uses the model: nothing is said of what training alone reads. */
+sluice_status sl_config_resolve_use(const sluice_config *c, const sl_log *log, sl_settings *out);
 /* The rows of a micro-batch that may be chosen, most first, all for the same batch of a step; 0: they are given, or follow. */
 #define SL_BATCH_CHOICES     4
 #define SL_BATCH_MOST_ROWS   8

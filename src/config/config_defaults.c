@@ -309,37 +309,39 @@ static void take_trainer_values(const sluice_config *c, sl_settings *s)
 
 /* A file made for DeepSpeed says neither how long the run is nor what becomes of its result, and leaves much on auto: its
  * users' programs know. With a model's folder and data beside it, it needs nothing else. */
-static sluice_status fill_file(const sluice_config *c, int ranks, const sl_log *log, sl_settings *s)
+static sluice_status fill_file(const sluice_config *c, int ranks, const sl_log *training, const sl_log *log,
+                               sl_settings *s)
 {
     const bool has_length = s->steps >= 0 || s->epochs >= 0, has_batch = s->train_batch_size > 0 || s->model.batch > 0;
     if (has_length && has_batch) return SLUICE_OK;
     take_trainer_values(c, s);
     if (c->private_data->origins[row_of("bf16.enabled") - sl_config_rows].auto_line != 0)
         choose_precision(c, true, log, s);
-    if (!has_batch) choose_batch(ranks, log, s);
-    choose_length(log, s);
-    return choose_output(c, log, s);
+    if (!has_batch) choose_batch(ranks, training, s);
+    choose_length(training, s);
+    return choose_output(c, training, s);
 }
 
-sluice_status sl_config_fill_bare(const sluice_config *c, int ranks, const sl_log *log, sl_settings *s)
+sluice_status sl_config_fill_bare(const sluice_config *c, int ranks, const sl_log *training, const sl_log *log,
+                                  sl_settings *s)
 {
     bool has_data = s->data.path[0] != '\0'; /* otherwise nothing is learned that anybody keeps */
-    if (!c->bare) return s->path[0] != '\0' && has_data ? fill_file(c, ranks, log, s) : SLUICE_OK;
-    if (s->data.type[0] == '\0') stand_in_for_data(log, s);
-    choose_rate(c, log, s);
-    choose_schedule(c, log, s);
+    if (!c->bare) return s->path[0] != '\0' && has_data ? fill_file(c, ranks, training, log, s) : SLUICE_OK;
+    if (s->data.type[0] == '\0') stand_in_for_data(training, s);
+    choose_rate(c, training, s);
+    choose_schedule(c, training, s);
     choose_precision(c, has_data, log, s);
-    choose_batch(ranks, log, s);
-    choose_length(log, s);
+    choose_batch(ranks, training, s);
+    choose_length(training, s);
     if (!has_data) return SLUICE_OK;
     if (strcmp(s->data.type, "jsonl") == 0 && !is_given(c, "data.packing")) {
         s->data.packing = SL_PACKING_DOCUMENTS;
-        sl_config_tell_chosen(log, s, "data.packing", "several samples share a row and do not see each other");
+        sl_config_tell_chosen(training, s, "data.packing", "several samples share a row and do not see each other");
     }
-    SL_TRY(choose_output(c, log, s));
+    SL_TRY(choose_output(c, training, s));
     if (s->checkpoint.path[0] == '\0')
         sl_log_write(
-            log, SLUICE_LOG_NOTE,
+            training, SLUICE_LOG_NOTE,
             "no checkpoints are kept: --set checkpoint.path=FOLDER keeps them, and --resume continues from one");
     return SLUICE_OK;
 }

@@ -139,15 +139,18 @@ static void choose_fresh(const sluice_config *c, const sl_model_config *m, sl_se
 /* The config.json of the folder; or where there is no such folder, that of a published model of this name. */
 static sluice_status read_folder(sl_settings *s)
 {
-    char near[160], message[SL_MESSAGE_BYTES];
+    char near[160], hint[320], message[SL_MESSAGE_BYTES];
     sl_model_config *m = &s->model.folder;
     bool is_name = !sl_path_exists(s->path);
     s->given.only_name = is_name && sl_known_model(s->path, m);
     if (s->given.only_name) return SLUICE_OK;
     sluice_status st = sl_model_config_read(s->path, m, NULL);
-    if (st == SLUICE_OK || !is_name || sl_known_model_nearest(s->path, near, sizeof near)[0] == '\0') return st;
+    if (st == SLUICE_OK || !is_name) return st;
+    sl_hub_hint(s->path, hint, sizeof hint);
     sl_error_copy(message);
-    return sl_fail(st, "%s; nor is a published model called so; near it: %s", message, near);
+    if (sl_known_model_nearest(s->path, near, sizeof near)[0] != '\0')
+        return sl_fail(st, "%s; nor is a published model called so; near it: %s%s", message, near, hint);
+    return hint[0] != '\0' ? sl_fail(st, "%s%s", message, hint) : st;
 }
 
 sluice_status sl_config_resolve_folder(const sluice_config *c, const sl_log *log, sl_settings *s)

@@ -1,5 +1,6 @@
 /* config_names.c: keys under other names: DeepSpeed's aliases, which are taken; names of other programs, which are
  * answered with ours; misspellings, which get a guess. */
+#include <ctype.h>
 #include <string.h>
 
 #include "config/config_rows.h"
@@ -139,6 +140,77 @@ static int find_synonym(const char *key)
         at += length;
     }
     return -1;
+}
+
+/* ---- Values of other programs ---- */
+
+static const struct {
+    const char *key, *names, *ours; /* names: "a|b" in lower case; ours NULL: there is none */
+    const char *note;               /* why there is none, or what is to be known of ours; NULL: nothing */
+} values[] = {
+    { "scheduler.type", "cosine|cosine_with_min_lr|cosineannealinglr|cosine_annealing", "WarmupCosineLR", NULL },
+    { "scheduler.type", "cosine_with_restarts|cosineannealingwarmrestarts", "WarmupCosineLR", "without restarts" },
+    { "scheduler.type", "linear|linearlr|polynomial", "WarmupDecayLR", "falls in a straight line to nothing" },
+    { "scheduler.type", "constant|constantlr", "none", NULL },
+    { "scheduler.type", "constant_with_warmup", "WarmupLR", NULL },
+    { "scheduler.type", "onecyclelr|one_cycle|1cycle", "OneCycle", NULL },
+    { "scheduler.type", "reduce_lr_on_plateau|plateau", "ReduceLROnPlateau", NULL },
+    { "scheduler.type", "inverse_sqrt|warmup_stable_decay|wsd|exponential|exponentiallr|steplr|step|multisteplr", NULL,
+      "such a schedule is not built in" },
+    { "optimizer.type",
+      "adamw_torch|adamw_torch_fused|adamw_torch_xla|adamw_hf|adamw_apex_fused|adamw_anyprecision|adamw_fused|"
+      "fusedadam|"
+      "fused_adam|cpuadam|deepspeedcpuadam|paged_adamw|paged_adamw_32bit",
+      "AdamW", NULL },
+    { "optimizer.type", "adamw_8bit|adamw_bnb_8bit|paged_adamw_8bit|adam8bit", "AdamW",
+      "with moments of 8 bits: zero_optimization.states \"compact\"" },
+    { "optimizer.type", "sgd_torch|momentum", "SGD", NULL },
+    { "optimizer.type", "adagrad_torch", "Adagrad", NULL },
+    { "optimizer.type", "rmsprop_torch|rmsprop_bnb", "RMSprop", NULL },
+    { "optimizer.type", "lion_32bit|paged_lion_32bit|lion_8bit|paged_lion_8bit", "Lion", NULL },
+    { "optimizer.type", "fusedlamb|lamb_torch", "LAMB", NULL },
+    { "optimizer.type", "adafactor|galore_adamw|schedule_free_adamw|sophia|adadelta|nadam|radam", NULL,
+      "such an optimizer is not built in" },
+    { "data.type", "json|jsonlines|ndjson|chat|chatml|sharegpt|alpaca|messages|sft|completion", "jsonl", NULL },
+    { "data.type", "csv|tsv|tabular", "table", NULL },
+    { "data.type", "txt|txtfile|lines", "text", NULL },
+    { "data.type", "imagefolder|image_folder", "images", NULL },
+    { "data.type", "mnist", "idx", NULL },
+};
+
+static const char *lower(const char *text, char *out, size_t out_bytes)
+{
+    size_t n = 0;
+    for (; text[n] != '\0' && n + 1 < out_bytes; n++) out[n] = (char)tolower((unsigned char)text[n]);
+    out[n] = '\0';
+    return out;
+}
+
+void sl_config_value_hint(const char *key, const char *value, const char *names, char *out, size_t out_bytes)
+{
+    char low[SL_KEY_BYTES], name[SL_KEY_BYTES], folded[SL_KEY_BYTES];
+    lower(value, low, sizeof low);
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        if (strcmp(values[i].key, key) != 0 || !sl_config_listed(values[i].names, low)) continue;
+        const char *note = values[i].note, *ours = values[i].ours;
+        if (ours == NULL)
+            snprintf(out, out_bytes, "%s", note);
+        else
+            snprintf(out, out_bytes, "did you mean %s%s%s%s?", ours, note != NULL ? " (" : "", note != NULL ? note : "",
+                     note != NULL ? ")" : "");
+        return;
+    }
+    int64_t best = (int64_t)strlen(low) / 3 + 1;
+    for (const char *at = names; *at != '\0'; at += strspn(at, ", |")) {
+        size_t length = strcspn(at, ", |");
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        at += length;
+        int64_t distance = sl_edit_distance(lower(name, folded, sizeof folded), low);
+        if (distance >= best) continue;
+        best = distance;
+        snprintf(out, out_bytes, "did you mean %s?", name);
+    }
 }
 
 /* ---- Misspellings ---- */

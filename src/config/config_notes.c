@@ -61,7 +61,6 @@ static void note_auto_precision(const sluice_config *c, const sl_settings *s, co
 
 static void note_autos(const sluice_config *c, const sl_settings *s, const sl_log *log)
 {
-    note_auto_precision(c, s, log);
     for (size_t i = 0; i < sl_config_row_count; i++) {
         const sl_option *row = &sl_config_rows[i];
         int line = c->private_data->origins[i].auto_line;
@@ -181,9 +180,11 @@ static void note_keys_without_effect(const sluice_config *c, const sl_log *log)
         if (has_no_effect(c, i)) note_without_effect(c, i, SLUICE_LOG_DETAIL, log);
 }
 
-void sl_config_write_notes(const sluice_config *c, const sl_settings *s, const sl_log *log)
+void sl_config_write_notes(const sluice_config *c, const sl_settings *s, const sl_log *training, const sl_log *log)
 {
     if (log == NULL) return;
+    note_auto_precision(c, s, log);
+    if (training == NULL) return;
     /* sets of images, sentences, rows and sounds may have a part for it, which is known when they are opened */
     sl_sample_kind gives = sl_data_gives(s->data.type);
     bool may_have = s->data.validation_path[0] != '\0' || gives == SL_SAMPLES_IMAGES || gives == SL_SAMPLES_SENTENCES ||

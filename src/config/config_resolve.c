@@ -158,9 +158,22 @@ static sluice_status resolve_schedule(const sluice_config *c, sl_settings *s)
 
 /* ---- Length and batch ---- */
 
-static sluice_status resolve_length(const sluice_config *c, const sl_settings *s)
+static bool is_typed(const sluice_config *c, const char *key)
 {
-    if (s->steps > 0 && s->epochs > 0) return fail_key(c, "epochs", "steps is given too; give one of them");
+    return c->private_data->origins[row_of(key) - sl_config_rows].line == SL_ORIGIN_SET;
+}
+
+/* One in the file gives way to the other on the command line, which is newer. */
+static sluice_status resolve_length(const sluice_config *c, const sl_log *training, sl_settings *s)
+{
+    bool typed_steps = is_typed(c, "steps"), typed_epochs = is_typed(c, "epochs");
+    if (s->steps > 0 && s->epochs > 0) {
+        if (typed_steps == typed_epochs)
+            return fail_key(c, "epochs", "steps is given too; give one of them: --set epochs=null leaves these out");
+        sl_log_write(training, SLUICE_LOG_NOTE, "%s of %s gives way to --set %s", typed_steps ? "epochs" : "steps",
+                     c->path, typed_steps ? "steps" : "epochs");
+        *(typed_steps ? &s->epochs : &s->steps) = -1;
+    }
     if (s->steps < 0 && s->epochs < 0)
         return sl_fail(SLUICE_ERR_USAGE, "%s: the length of the run is missing; give \"steps\" or \"epochs\"", c->path);
     return SLUICE_OK;
@@ -357,11 +370,13 @@ static bool named(const char *list, const char *name)
 
 static sluice_status check_name(const sluice_config *c, const char *key, const char *value, const char *names)
 {
-    char where[SL_WHERE_BYTES];
+    char where[SL_WHERE_BYTES], hint[200];
     if (named(names, value)) return SLUICE_OK;
     sl_config_where(c, row_of(key), where, sizeof where);
     if (value[0] == '\0') return sl_fail(SLUICE_ERR_USAGE, "%s%s is missing; it is one of %s", where, key, names);
-    return sl_fail(SLUICE_ERR_USAGE, "%s%s: \"%.100s\" is not one of %s", where, key, value, names);
+    sl_config_value_hint(key, value, names, hint, sizeof hint);
+    return sl_fail(SLUICE_ERR_USAGE, "%s%s: \"%.100s\" is not one of %s%s%s", where, key, value, names,
+                   hint[0] != '\0' ? "; " : "", hint);
 }
 
 /* One number that model and data must agree on; either may leave it to the other. */
@@ -476,6 +491,7 @@ static sluice_status check_jsonl(const sluice_config *c, sl_settings *s)
     if (s->data.tokenizer[0] == '\0') s->data.tokenizer = s->path;
     if (s->data.tokenizer[0] == '\0')
         return fail_key(c, "data.tokenizer", "it is missing; give a folder with tokenizer.json, or that file");
+    s->data.chat_folder = s->adapter;
     return SLUICE_OK;
 }
 
@@ -655,7 +671,9 @@ static sluice_status resolve_disk(const sluice_config *c, sl_settings *s)
 
 /* ---- All of it ---- */
 
-sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out)
+/* `training`: as sl_config_fill_bare. */
+static sluice_status resolve(const sluice_config *c, int ranks, const sl_log *training, const sl_log *log,
+                             sl_settings *out)
 {
     sl_settings s = c->settings;
     if (ranks == 0) ranks = ranks_written_for(&s);
@@ -664,9 +682,9 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     SL_TRY(sl_config_resolve_dropout(c, &s));
     SL_TRY(sl_config_fill_adapters(c, log, &s));
     sl_config_fill_data(c, log, &s);
-    SL_TRY(sl_config_fill_bare(c, ranks, log, &s));
+    SL_TRY(sl_config_fill_bare(c, ranks, training, log, &s));
     SL_TRY(sl_config_resolve_images(c, log, &s));
-    SL_TRY(resolve_length(c, &s));
+    SL_TRY(resolve_length(c, training, &s));
     SL_TRY(resolve_judging(c, &s));
     SL_TRY(resolve_batch(c, ranks, &s));
     SL_TRY(check_growth(c, &s));
@@ -679,9 +697,19 @@ sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log 
     SL_TRY(resolve_model_and_data(c, &s));
     resolve_placement(c, &s);
     SL_TRY(resolve_disk(c, &s));
-    sl_config_write_notes(c, &s, log);
+    sl_config_write_notes(c, &s, training, log);
     *out = s;
     return SLUICE_OK;
+}
+
+sluice_status sl_config_resolve(const sluice_config *c, int ranks, const sl_log *log, sl_settings *out)
+{
+    return resolve(c, ranks, log, log, out);
+}
+
+sluice_status sl_config_resolve_use(const sluice_config *c, const sl_log *log, sl_settings *out)
+{
+    return resolve(c, 0, NULL, log, out);
 }
 
 sluice_status sluice_config_check(const sluice_config *c, sluice_log_fn log, void *log_user)

@@ -118,6 +118,9 @@ const char *sl_config_canonical(const char *key, char *out, size_t out_bytes);
 bool sl_config_is_wildcard(const sl_option *row);
 /* Entry `index` of the table of other programs' names; false past its end. */
 bool sl_config_synonym(int index, const char **names, const char **ours, const char **note);
+/* The best guess of a value that a row, or a list of names ("a, b"), does not have, as a part of a message: "did you mean X?",
+ * why there is none, or "". */
+void sl_config_value_hint(const char *key, const char *value, const char *names, char *out, size_t out_bytes);
 /* Fails with the best guess of what was meant. */
 sluice_status sl_config_unknown_key(const char *where, const char *section, const char *name, const char *key);
 
@@ -143,12 +146,20 @@ void sl_config_tell_chosen(const sl_log *log, const sl_settings *s, const char *
 sluice_status sl_config_fill_adapters(const sluice_config *c, const sl_log *log, sl_settings *s);
 /* data.type, and the tokenizer, by data.path where it stands alone. */
 void sl_config_fill_data(const sluice_config *c, const sl_log *log, sl_settings *s);
-/* A configuration without a file: what every file must say, and what suits fine-tuning, where nobody said it. */
-sluice_status sl_config_fill_bare(const sluice_config *c, int ranks, const sl_log *log, sl_settings *s);
+/* A configuration without a file: what every file must say, and what suits fine-tuning, where nobody said it. `training` is told of
+ * what only training reads, `log` of the rest. */
+sluice_status sl_config_fill_bare(const sluice_config *c, int ranks, const sl_log *training, const sl_log *log,
+                                  sl_settings *s);
+
+/* ---- config_wrong_file.c ---- */
+
+/* A file was refused with `st`: says what it is where it is no configuration, and returns `st` where it seems to be one. */
+sluice_status sl_config_explain_file(const char *path, const char *text, size_t bytes, sluice_status st);
 
 /* ---- config_notes.c ---- */
 
-void sl_config_write_notes(const sluice_config *c, const sl_settings *s, const sl_log *log);
+/* As sl_config_fill_bare tells. */
+void sl_config_write_notes(const sluice_config *c, const sl_settings *s, const sl_log *training, const sl_log *log);
 
 /* "config.json:3: " or "--set: " or "config.json: " for a line of an origin. Returns out. */
 const char *sl_config_place(const sluice_config *c, int line, char *out, size_t out_bytes);

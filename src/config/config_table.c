@@ -352,7 +352,7 @@ const sl_option sl_config_rows[] = {
          FREE("files move; other tokens are noticed by the hash of the data, and a warning says so"), READS),
     TEXT("data.template", "", data.chat,
          "jsonl: chat template of conversations, by name ([data.md](data.md)); empty: the one that the tokenizer's "
-         "folder has.",
+         "folder has, if it is known word for word.",
          SAME),
     TEXT("data.template_date", "", data.chat_date,
          "jsonl: what chat templates that tell the date say, such as `26 Jul 2024`; empty: the date in Llama 3.1's own "
@@ -491,7 +491,10 @@ const sl_option sl_config_rows[] = {
     FLAG("data.shuffle", "true", data.shuffle, "Shuffle the samples anew every epoch.", SAME),
 
     COUNT("steps", "", steps, 1, "Optimizer steps in the run. Give this or `epochs`.", FREE(LENGTH)),
-    COUNT("epochs", "", epochs, 1, "Passes over the training data. Give this or `steps`.", FREE(LENGTH)),
+    COUNT("epochs", "", epochs, 1,
+          "Passes over the training data. Give this or `steps`; one that is typed takes the place of the other in the "
+          "file.",
+          FREE(LENGTH)),
     COUNT_UP_TO("seed", "1", seed, 0, EXACT, "Seed of initial weights, dropout and the order of the samples.", SAME,
                 NAMED_OPTION(seed)),
     COUNT_TO("threads", "auto", device.threads, 1, SL_MAX_THREADS,

@@ -69,11 +69,16 @@ void sl_config_describe_type(const sl_option *row, char *out, size_t out_bytes)
 /* The one message about a value that a row does not take. */
 static sluice_status refuse(const sl_option *row, const json_t *json, const char *where)
 {
-    char expected[600];
+    char expected[600], choices[512] = "", hint[200] = "";
     sl_config_describe_type(row, expected, sizeof expected);
+    if (row->choices != NULL && json_is_string(json)) {
+        list_choices(row, choices, sizeof choices);
+        sl_config_value_hint(row->key, json_string_value(json), choices, hint, sizeof hint);
+    }
     char *given = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
-    sluice_status st = sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is not allowed; it takes %s%s", where, row->key,
-                               given != NULL ? given : "this value", expected, row->auto_ok ? ", or \"auto\"" : "");
+    sluice_status st = sl_fail(SLUICE_ERR_USAGE, "%s%s: %.200s is not allowed; it takes %s%s%s%s", where, row->key,
+                               given != NULL ? given : "this value", expected, row->auto_ok ? ", or \"auto\"" : "",
+                               hint[0] != '\0' ? "; " : "", hint);
     sl_json_free_text(given);
     return st;
 }

@@ -213,6 +213,7 @@ typedef struct sl_data_options {
     /* jsonl */
     const char *chat;          /* name of a chat template (format/chat_template.h); "": the folder's */
     const char *chat_date;     /* of templates that have one; "": the template's own */
+    const char *chat_folder;   /* whose template counts before that of the tokenizer's folder; "": none's does */
     int loss, truncate;        /* sl_loss_on, sl_truncate */
     bool skip_empty;           /* samples with an empty answer are left out, not refused */
     int threads;               /* that encode or decode; 0, or less: as many as there are CPUs */
@@ -268,6 +269,11 @@ void sl_data_jsonl_say(const sluice_data *d, const sl_log *log);
 /* The first document that is trained on; NULL for other kinds. Owned by the data set. */
 const sluice_sample *sl_data_jsonl_first(const sluice_data *d);
 
+/* The chat template that its samples were written with where the folder of its tokenizer has none or another: what the folder of a
+ * model that is trained on them must say. NULL: there is none such. *date and *eos: what it tells and what ends its texts, NULL:
+ * the usual one, none; owned by the data set. */
+const struct sl_chat_template *sl_data_jsonl_new_chat(const sluice_data *d, const char **date, const char **eos);
+
 /* Images in arrays of bytes (format/idx.h), in CIFAR's binary files, and in folders, one for each class. */
 sluice_status sl_data_idx(const sl_data_options *o, sluice_data **out);
 sluice_status sl_data_cifar10(const sl_data_options *o, sluice_data **out);
@@ -316,6 +322,9 @@ sluice_status sl_vocabulary_read(const char *unit, const char *characters, const
 /* Text <-> ids. Encoding an unknown character fails with SLUICE_ERR_INPUT naming it and its position. */
 sluice_status sl_vocabulary_encode(const sl_vocabulary *v, const char *text, size_t bytes, int32_t *ids,
                                    int64_t capacity, int64_t *count);
+/* The same for characters that a message calls otherwise than "characters the model was trained on". */
+sluice_status sl_vocabulary_encode_of(const sl_vocabulary *v, const char *whose, const char *text, size_t bytes,
+                                      int32_t *ids, int64_t capacity, int64_t *count);
 /* Writes id's bytes (at most 4) to out and returns how many. */
 int sl_vocabulary_decode(const sl_vocabulary *v, int32_t id, char out[4]);
 

@@ -73,8 +73,10 @@ typedef struct jsonl {
     char *path;
     const char *chat_name, *loss_name;
     char *chat_source; /* NULL: data.template */
-    bool chat_exact, end_mark_unknown;
+    bool end_mark_unknown;
     const char *end_mark;
+    const sl_chat_template *new_chat; /* that the tokenizer's folder does not have; NULL: it has */
+    char *new_date, *new_eos;         /* owned; as sl_data_jsonl_new_chat */
     sluice_sample first;
     int32_t *first_ids;
     unsigned char *first_loss, *part_loss;
@@ -295,7 +297,6 @@ static sluice_status choose_template(jsonl *d, const sl_data_options *o, sl_json
     }
     if (folder->chat != NULL) {
         *out = folder->chat;
-        d->chat_exact = folder->exact;
         if (d->chat_source == NULL) { /* of two files the first */
             d->chat_source = folder->source;
             folder->source = NULL;
@@ -304,13 +305,27 @@ static sluice_status choose_template(jsonl *d, const sl_data_options *o, sl_json
     }
     if (shape == SL_SHAPE_ALPACA && folder->source == NULL) *out = sl_chat_find("alpaca");
     if (*out != NULL || (!wants && folder->source == NULL) || shape == SL_SHAPE_COMPLETION) return SLUICE_OK;
-    if (folder->source != NULL)
-        return sl_fail(
-            SLUICE_ERR_INPUT,
-            "%s holds a chat template that is not known here; give the one that it resembles as data.template: %s",
-            folder->source, sl_chat_names(names));
+    if (folder->source != NULL) return sl_chat_refuse(folder, "data.template (--set data.template=NAME)");
     return sl_fail(SLUICE_ERR_INPUT, "%s has no chat template, which %s need; give data.template: %s",
                    sl_show(o->tokenizer).text, sl_jsonl_shape_name(shape), sl_chat_names(names));
+}
+
+static sluice_status keep_text(const char *text, char **out)
+{
+    if (*out != NULL || !sl_given(text)) return SLUICE_OK;
+    *out = sl_strdup(text, "words of a chat template");
+    return *out != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
+/* A folder's own template tells a date of its own, which data.template_date may change. */
+static sluice_status note_new_chat(jsonl *d, const sl_chat_folder *folder, const sl_jsonl_rules *r)
+{
+    const char *told = folder->date != NULL ? folder->date : sl_chat_usual_date(r->chat);
+    bool redated = told != NULL && r->words.date != NULL && strcmp(told, r->words.date) != 0;
+    if (r->chat == NULL || (r->chat == folder->chat && !redated)) return SLUICE_OK;
+    d->new_chat = r->chat;
+    SL_TRY(keep_text(r->words.date, &d->new_date));
+    return keep_text(r->words.eos, &d->new_eos);
 }
 
 /* The end of text: the folder's word for it, or the tokenizer's. */
@@ -332,7 +347,8 @@ static sluice_status make_rules(jsonl *d, const sl_data_options *o, const sl_tok
     };
     SL_TRY(choose_template(d, o, shape, folder, &r->chat));
     find_end(t, folder, r);
-    if (sl_given(o->chat_date)) r->words.date = o->chat_date;
+    r->words.date = sl_given(o->chat_date) ? o->chat_date : folder->date;
+    SL_TRY(note_new_chat(d, folder, r));
     if (shape == SL_SHAPE_TEXT && o->loss == SL_LOSS_ANSWERS)
         return sl_fail(SLUICE_ERR_USAGE, "data.loss is \"answers\", but the data is plain text, which has none");
     r->loss_on_all = shape == SL_SHAPE_TEXT || o->loss == SL_LOSS_ALL;
@@ -542,6 +558,8 @@ static void jsonl_destroy(sluice_data *data)
     }
     sl_free(d->path);
     sl_free(d->chat_source);
+    sl_free(d->new_date);
+    sl_free(d->new_eos);
     sl_free(d->first_ids);
     sl_free(d->first_loss);
     sl_free(d->part_loss);
@@ -658,6 +676,15 @@ const sluice_sample *sl_data_jsonl_first(const sluice_data *data)
     return data != NULL && data->ops == &ops ? &((const jsonl *)data)->first : NULL;
 }
 
+const sl_chat_template *sl_data_jsonl_new_chat(const sluice_data *data, const char **date, const char **eos)
+{
+    if (data == NULL || data->ops != &ops) return NULL;
+    const jsonl *d = (const jsonl *)data;
+    *date = d->new_date;
+    *eos = d->new_eos;
+    return d->new_chat;
+}
+
 static void say_tally(const sl_log *log, const tally *t, const char *path, const char *what)
 {
     if (t->count == 0) return;
@@ -685,8 +712,9 @@ static void say_rows(const jsonl *d, const sl_log *log)
     int64_t used = 0;
     for (int64_t i = 0; i < set->count; i++) used += set->documents[i].length - 1;
     sl_log_write(log, SLUICE_LOG_NOTE,
-                 "%" PRId64 " samples to train on %s %" PRId64 " rows of %" PRId64 " tokens, %.1f%% full", set->count,
-                 d->packs ? "are packed into" : "are padded to", set->rows.rows, d->context,
+                 "%" PRId64 " sample%s to train on %s %s %" PRId64 " row%s of %" PRId64 " tokens, %.1f%% full",
+                 set->count, set->count == 1 ? "" : "s", set->count == 1 ? "is" : "are",
+                 d->packs ? "packed into" : "padded to", set->rows.rows, set->rows.rows == 1 ? "" : "s", d->context,
                  100 * (double)used / ((double)set->rows.rows * (double)d->context));
 }
 
@@ -696,13 +724,7 @@ void sl_data_jsonl_say(const sluice_data *data, const sl_log *log)
     const jsonl *d = (const jsonl *)data;
     say_corpus(d, &d->corpora[0], sl_show(d->path).text, log);
     if (d->corpus_count == 2) say_corpus(d, &d->corpora[1], "data.validation_path", log);
-    if (d->chat_source != NULL && !d->chat_exact)
-        sl_log_write(
-            log, SLUICE_LOG_WARNING,
-            "%s is no template that is known word for word, but it has all that marks \"%s\": compare the first sample "
-            "below, and give data.template to say which it is",
-            d->chat_source, d->chat_name);
-    else if (d->chat_name != NULL)
+    if (d->chat_name != NULL)
         sl_log_write(log, SLUICE_LOG_NOTE, "chat template %s, from %s", d->chat_name,
                      d->chat_source != NULL ? d->chat_source : "data.template");
     if (d->end_mark_unknown)
@@ -734,7 +756,7 @@ static sluice_status load(jsonl *d, const sl_data_options *o, int64_t vocabulary
     char path[PATH_MAX];
     SL_TRY(sl_tokenizer_open(o->tokenizer, &t));
     sluice_status st = find_folder(o->tokenizer, path);
-    if (st == SLUICE_OK) st = sl_chat_folder_read(path, &folder);
+    if (st == SLUICE_OK) st = sl_chat_folder_read(o->chat_folder, path, &folder);
     if (st == SLUICE_OK) {
         st = load_with(d, o, t, &folder, vocabulary);
         sl_chat_folder_free(&folder);
@@ -751,6 +773,10 @@ static sluice_status check(const sl_data_options *o, int64_t context)
                        "data.tokenizer is missing; give a folder with tokenizer.json, or model.path, whose it then is");
     if (context < 1 || context > MAX_CONTEXT)
         return sl_fail(SLUICE_ERR_USAGE, "model.context is %" PRId64 "; give 1 to %d", context, MAX_CONTEXT);
+    if (sl_given(o->chat_date) && strpbrk(o->chat_date, "'\\\n") != NULL)
+        return sl_fail(SLUICE_ERR_USAGE,
+                       "data.template_date %s: a date has neither quotes nor backslashes; write it as 26 Jul 2024",
+                       sl_quote(o->chat_date).text);
     if (sl_given(o->validation_path) && o->validation > 0)
         return sl_fail(SLUICE_ERR_USAGE, "data.validation and data.validation_path are both given; leave one out");
     return SLUICE_OK;

@@ -570,11 +570,12 @@ static void rows_say(const sluice_data *d, const sl_log *log)
     sl_log_write(log, SLUICE_LOG_NOTE, "data: %" PRId64 " rows to train on and %" PRId64 " to validate, %s",
                  t->table.train, t->table.total - t->table.train, classes);
     if (t->numeric > 0)
-        sl_log_write(log, SLUICE_LOG_NOTE, "data: %" PRId64 " numeric columns: %s", t->numeric,
-                     list_columns(t, USE_NUMBER, list, sizeof list));
+        sl_log_write(log, SLUICE_LOG_NOTE, "data: %" PRId64 " numeric column%s: %s", t->numeric,
+                     t->numeric == 1 ? "" : "s", list_columns(t, USE_NUMBER, list, sizeof list));
     if (t->categorical > 0)
-        sl_log_write(log, SLUICE_LOG_NOTE, "data: %" PRId64 " categorical columns in %" PRId64 " buckets each: %s",
-                     t->categorical, t->buckets, list_columns(t, USE_CATEGORY, list, sizeof list));
+        sl_log_write(log, SLUICE_LOG_NOTE, "data: %" PRId64 " categorical column%s in %" PRId64 " buckets%s: %s",
+                     t->categorical, t->categorical == 1 ? "" : "s", t->buckets, t->categorical == 1 ? "" : " each",
+                     list_columns(t, USE_CATEGORY, list, sizeof list));
     say_odd(t, log);
     for (int i = 0; i < t->all_count; i++)
         if (t->all[i].use == USE_NUMBER && t->all[i].missing > 0)

@@ -44,6 +44,7 @@ typedef struct speech {
     uint64_t text_bytes;
     sl_utterance_list lists[SPLITS];
     sl_vocabulary vocabulary; /* code points owned */
+    const char *whose;        /* its characters are, for messages */
     char (*names)[5];         /* owned: of each character, as UTF-8 */
     int32_t *labels;          /* owned: of all utterances */
     int64_t label_total, label_capacity;
@@ -112,6 +113,7 @@ static sluice_status copy_kept(speech *s, const sl_vocabulary *kept)
     if (points == NULL) return SLUICE_ERR_NO_MEMORY;
     memcpy(points, kept->code_points, (size_t)kept->size * sizeof *points);
     s->vocabulary = (sl_vocabulary){ SL_TEXT_CHARACTERS, kept->size, points };
+    s->whose = "the model was trained on";
     return SLUICE_OK;
 }
 
@@ -124,6 +126,7 @@ static sluice_status find_characters(speech *s, const sl_data_options *o)
     if (sl_given(o->characters)) mark(seen, o->characters);
     for (int64_t i = 0; !sl_given(o->characters) && i < s->lists[0].count; i++) mark(seen, s->lists[0].items[i].text);
     sluice_status st = number_characters(s, seen);
+    s->whose = sl_given(o->characters) ? "of data.characters" : "of the transcripts to train on";
     sl_free(seen);
     if (st == SLUICE_OK && o->kept != NULL) st = check_kept(s, o->kept);
     return st;
@@ -145,7 +148,7 @@ static sluice_status encode(speech *s, const sl_utterance_list *l, sl_utterance 
     int64_t count;
     SL_TRY(SL_GROW(s->labels, s->label_capacity, s->label_total + (int64_t)bytes, 4096, "characters of transcripts"));
     int32_t *out = s->labels + s->label_total;
-    if (sl_vocabulary_encode(&s->vocabulary, u->text, bytes, out, (int64_t)bytes, &count) != SLUICE_OK)
+    if (sl_vocabulary_encode_of(&s->vocabulary, s->whose, u->text, bytes, out, (int64_t)bytes, &count) != SLUICE_OK)
         return sl_fail(SLUICE_ERR_INPUT, "%s, line %" PRId64 ": %s", sl_show(l->path).text, u->line, sluice_error());
     for (int64_t i = 0; i < count; i++) out[i]++;
     u->labels = s->label_total;

@@ -44,8 +44,8 @@ static int32_t find_code_point(const sl_vocabulary *v, uint32_t c)
 }
 
 /* One token of the `left` bytes at p, which are `offset` bytes into the text. */
-static sluice_status encode_one(const sl_vocabulary *v, const unsigned char *p, size_t left, size_t offset, int *length,
-                                int32_t *id)
+static sluice_status encode_one(const sl_vocabulary *v, const char *whose, const unsigned char *p, size_t left,
+                                size_t offset, int *length, int32_t *id)
 {
     uint32_t c;
     if (v->unit == SL_TEXT_BYTES) {
@@ -57,14 +57,13 @@ static sluice_status encode_one(const sl_vocabulary *v, const unsigned char *p, 
         return sl_fail(SLUICE_ERR_INPUT, "byte %zu of the text is not valid UTF-8 (0x%02x)", offset, p[0]);
     if ((*id = find_code_point(v, c)) < 0)
         return sl_fail(SLUICE_ERR_INPUT,
-                       "character \"%.*s\" (U+%04" PRIX32 ") at byte %zu is not among the %" PRId32
-                       " characters the model was trained on",
-                       *length, (const char *)p, c, offset, v->size);
+                       "character \"%.*s\" (U+%04" PRIX32 ") at byte %zu is not among the %" PRId32 " characters %s",
+                       *length, (const char *)p, c, offset, v->size, whose);
     return SLUICE_OK;
 }
 
-sluice_status sl_vocabulary_encode(const sl_vocabulary *v, const char *text, size_t bytes, int32_t *ids,
-                                   int64_t capacity, int64_t *count)
+sluice_status sl_vocabulary_encode_of(const sl_vocabulary *v, const char *whose, const char *text, size_t bytes,
+                                      int32_t *ids, int64_t capacity, int64_t *count)
 {
     const unsigned char *p = (const unsigned char *)text;
     int64_t n = 0;
@@ -72,10 +71,16 @@ sluice_status sl_vocabulary_encode(const sl_vocabulary *v, const char *text, siz
     for (size_t at = 0; at < bytes; at += (size_t)length, n++) {
         if (n == capacity)
             return sl_fail(SLUICE_ERR_USAGE, "the text is longer than %" PRId64 " tokens; shorten it", capacity);
-        SL_TRY(encode_one(v, p + at, bytes - at, at, &length, &ids[n]));
+        SL_TRY(encode_one(v, whose, p + at, bytes - at, at, &length, &ids[n]));
     }
     *count = n;
     return SLUICE_OK;
+}
+
+sluice_status sl_vocabulary_encode(const sl_vocabulary *v, const char *text, size_t bytes, int32_t *ids,
+                                   int64_t capacity, int64_t *count)
+{
+    return sl_vocabulary_encode_of(v, "the model was trained on", text, bytes, ids, capacity, count);
 }
 
 sl_vocabulary sl_vocabulary_bytes(void)

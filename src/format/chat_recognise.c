@@ -1,8 +1,9 @@
 /* chat_recognise.c: which of the known templates a folder's Jinja text is.
  *
- * By the hash of the whole text where it is one that was compared with its row. Releases of a family change spelling and add
- * branches for tools, so that otherwise by features: what a row's text must contain and must not. The features of two rows are
- * never both met by a text that either renders (tests/format/chat_template_test.c), and a text that meets none or two is unknown. */
+ * By the whole text alone: the hash of one that was compared with its row, or our own; a copy may differ in what means nothing in
+ * Jinja. Releases of a family change what they write in a few words of a long text, so that a text with all the marks of a family
+ * may still write others: features only say which row an unknown text is nearest to, for a message. */
+#include <ctype.h>
 #include <limits.h>
 #include <string.h>
 
@@ -15,32 +16,35 @@
 
 enum { MAX_FEATURES = 5, MAX_TEMPLATE_BYTES = 1 << 20, MAX_CONFIG_BYTES = 32 << 20 };
 
-/* SHA-256 of a text without newlines at its end. */
+/* SHA-256 of a text's normal form (below), or of the text as it is where it has none; without newlines at its end. */
 static const struct known_text {
     const char *sha256, *name;
 } known_texts[] = {
-    { "e8d5b5a546d3f19df16a5320c614fab05bdc4edd50e850f1afd947b503ea41cf", "llama2" },
-    { "ba03a121d097859c7b5b9cd03af99aafe95275210d2876f642ad9929a150f122", "llama3" },
+    { "eec3dad75908c008e6cf50b061da422c501828a9e37ec28f7e5651bfb766ba72", "llama2" },
+    { "412eb5bf39199a0995a17c78eeb10d149ac623ee06a6efc14bfb487e85b4ca07", "llama3" },
+    { "cf1cc7ff5b3f57f9e91d9d5fbc1f2881619f6da8629fb36d1be8a0f8caf7eb7f", "llama3" }, /* a default for the prompt */
     { "93c0e9aa3629bbd77e68dbc0f5621f6e6b23aa8d74b932595cdb8d64684526d7", "llama3.1" },
     { "d82792f95932f1c9cef5c4bd992f171225e3bf8c7b609b4557c9e1ec96be819f", "llama3.1" }, /* 3.2 */
-    { "fcf7a096fe99a48fd9ad2b250bf9237e96e8f48bffec1c7ea4d3f225176cd40e", "chatml" },
-    { "153280e3ff55d19da1398bdb3914ee2a51b80429bfaedde11d7d216c39db80f3", "chatml" },
+    { "01a545b2213148253138be00177d7ca0964b9d821e64961e50a1f52942ea6d6e", "chatml" },
+    { "8e6fd0e647ba77482c4f486a1d4d9697af09f64dbd8785266f451c7bf26e1e9b", "chatml" }, /* a default for the prompt */
+    { "5fa4872ea84f552e91233e14867df98d2665dc864ec4f0201b6eb4e42bf99ff8", "chatml" }, /* its prompt inside the loop */
     { "31e10ce181f9efb8cdd33e5f274d4fea971d91ac59d24817015d7f432bb1f51c", "chatml" },
-    { "793202280c0910ab26bc6eb57c8212c2417324c6d8c4efd0d10d59092ab3e3eb", "qwen2" },
-    { "55b2f4a26ac9ee719330a61a0c39d9e538b0e9322212f048326318cff4f8674a", "qwen2.5" },
-    { "a55ee1b1660128b7098723e0abcd92caa0788061051c62d51cbe87d9cf1974d8", "qwen3" },
-    { "64f85b198065d0fba2a81f37e10ed68161ce2c19a754c7100e67e0ca2ee9c326", "qwen3-instruct" },
-    { "26a59556925c987317ce5291811ba3b7f32ec4c647c400c6cc7e3a9993007ba7", "mistral-v1-old" },
-    { "bbc58aad99454df60138be9530c9601a0adfe3d8932cda975e1f10b2410ddc51", "mistral-v1" },
+    { "109bf3a81e09caa53305b1262016c84d813099d3bf93873691f4b184f5af3c15", "qwen2" },
+    { "e376395061bea6143e3cf323f9fe3d4250d95f4db06eeb0684fec6da7b7d9b31", "qwen2" }, /* base models of Qwen2.5 */
+    { "0e17291b8ab355bd0ed825c4569b90046239f429f467f58314bb66dcba0f6a09", "qwen2.5" },
+    { "537b16ab6e6b1ac2d4250915b0889c9e32fc0d36066496e8db1b6420d30ee1a6", "qwen3" },
+    { "bcf992676b9948ddac3fbc610331acb6b0a682a4989f2c2c90f568c042e0e5e9", "qwen3" }, /* its first release */
+    { "794f8cb454437c13abe4366e271aa0e862ca4e3ae887aebebf3010abd1f2c0be", "qwen3-instruct" },
+    { "423af8fdaa9c677ba0b96c91bdf7c0f489b7ac97ec8c7f00e3864cbf1f4ae1d3", "mistral-v1-old" },
+    { "92c83ff4fd5f6e2393e8a24c707b476d9c4c6c583bb9f0a726fb5d1458a0d8af", "mistral-v1" },
     { "cafb64e0e9e5fd2503054b3479593fae39cbdfd52338ce8af9bb4664a8eb05bd", "mistral-v3" },
     { "e7deee034838db2bfc7487788a3013d8a307ab69f72f3c54a85f06fd76007d4e", "mistral-tekken" },
-    { "ecd6ae513fe103f0eb62e8ab5bfa8d0fe45c1074fa398b089c93a7e70c15cfd6", "gemma" },
-    { "1e51d5c0fec2f83da1953fb850b7b532b7da02d0dc35f9201e671e0b9a35a123", "gemma" },
-    { "8d9e3a3c114fb2053ec500184677af4f7e5f8ec2582443cd535834e68b3ade29", "gemma3" },
-    { "dcaee66df77bfbb789ec541fe713218da30225a526f1db97138fc39ee6dc56aa", "phi3" },
-    { "78d976a442bcde2f0be15aafbb8e3050e1104f86732266f68403251b89982a90", "phi3.5" },
-    { "268b6082ceb7176dc6ed80557a2f7837f9f0339592fbee677d405a553af15f88", "phi3-old" },
-    { "66291cf0045c2425a3a667cf3cbb7af2b11f09e025c02f97245323ab79119362", "zephyr" },
+    { "5145934c6c8443ee3a3c31a8a3231f78aef2e1ea4e923582e0bdf15f725eb70b", "gemma" },
+    { "134b6cb09bff09df5b744b30f207141a4dd7261ecc5f8b8ccddad91572b6d748", "gemma3" },
+    { "51c519600c8bc6390bc061ec6ec4cccafde6a60634b387e36cf84fce95f706a3", "phi3" },
+    { "63bb98479757a239e884511875da1debdc3af8590bdfdfd822e2b6243a052541", "phi3.5" },
+    { "7b430948c64f8b1311da2b5c41c0645df4262be3b61f86c6d571e597aad6430e", "phi3-old" },
+    { "f28bfaf359c156b2cb723faa54deaa3957f19f7d25ffff2c95985802d3fbb3c2", "zephyr" },
 };
 
 /* Compared without white space and with double quotes as single ones: those are what copies of a text differ in. A newline that
@@ -109,20 +113,134 @@ static const struct feature_set {
       { "tool", "bos_token", "<|end|>", "notloop.last", "raise_exception" } },
 };
 
-static const sl_chat_template *find_hash(const char *jinja, size_t bytes)
+/* ---- the normal form ---- */
+
+/* Two texts with the same normal form are the same program: between the tokens of a tag white space means nothing, "a" is 'a', and
+ * a newline in a string is its escape. Text outside of tags, and what a tag trims of it, stay as they are. */
+typedef struct normal_form {
+    const char *at, *end; /* what is left of the text */
+    char *out;            /* owned; twice the text's length is enough */
+    size_t bytes;
+} normal_form;
+
+typedef enum { PIECE_NONE, PIECE_WORD, PIECE_OPERATOR, PIECE_OTHER } piece_kind;
+
+static piece_kind kind_of(char c)
+{
+    if (c == '_' || c == '.' || (unsigned char)c >= 0x80 || isalnum((unsigned char)c)) return PIECE_WORD;
+    return c != '\0' && strchr("=<>!*/+-~|%&^:", c) != NULL ? PIECE_OPERATOR : PIECE_OTHER;
+}
+
+/* False: what it means is not plain to see here. */
+static bool take_string(normal_form *n)
+{
+    char quote = *n->at;
+    const char *begin = ++n->at;
+    bool plain = true;
+    for (; n->at < n->end && *n->at != quote; n->at++) {
+        plain = plain && *n->at != '\'' && *n->at != '\\';
+        if (*n->at == '\\') n->at++;
+        if (n->at == n->end || *n->at == '\r' || (*n->at == '\n' && n->at[-1] == '\\')) return false;
+    }
+    if (n->at == n->end) return false;
+    char written = plain ? '\'' : quote;
+    n->out[n->bytes++] = written;
+    for (; begin < n->at; begin++) {
+        if (*begin == '\n') n->out[n->bytes++] = '\\';
+        n->out[n->bytes++] = *begin == '\n' ? 'n' : *begin;
+    }
+    n->out[n->bytes++] = written;
+    n->at++;
+    return true;
+}
+
+/* A tag from its begin, "{{" or "{%" and the sign that trims, to its end. */
+static bool take_tag(normal_form *n)
+{
+    char shut = n->at[1] == '{' ? '}' : '%';
+    piece_kind last = PIECE_OPERATOR;
+    bool apart = false;
+    for (int i = 0; i < 2 || (i < 3 && n->at < n->end && strchr("-+", *n->at) != NULL); i++)
+        n->out[n->bytes++] = *n->at++;
+    while (n->at < n->end) {
+        char c = *n->at;
+        if (c == shut && n->at + 1 < n->end && n->at[1] == '}') {
+            n->out[n->bytes++] = c;
+            n->out[n->bytes++] = '}';
+            n->at += 2;
+            return true;
+        }
+        if (c == '{' || c == '}') return false;
+        if (c == ' ' || c == '\t' || c == '\n') {
+            apart = true;
+            n->at++;
+            continue;
+        }
+        piece_kind kind = kind_of(c);
+        if (apart && kind == last && kind != PIECE_OTHER) n->out[n->bytes++] = ' ';
+        apart = false;
+        last = kind;
+        if (c != '\'' && c != '"')
+            n->out[n->bytes++] = *n->at++;
+        else if (!take_string(n))
+            return false;
+    }
+    return false;
+}
+
+static bool write_normal_form(normal_form *n)
+{
+    while (n->at < n->end) {
+        bool tag = *n->at == '{' && n->at + 1 < n->end && (n->at[1] == '{' || n->at[1] == '%');
+        if (*n->at == '{' && n->at + 1 < n->end && n->at[1] == '#') return false;
+        if (tag && !take_tag(n)) return false;
+        if (!tag) n->out[n->bytes++] = *n->at++;
+    }
+    return true;
+}
+
+static void sum_of(const char *text, size_t bytes, char hex[65])
 {
     uint8_t digest[32];
-    char hex[65];
     sl_sha256 h;
-    while (bytes > 0 && jinja[bytes - 1] == '\n') bytes--;
     sl_sha256_init(&h);
-    sl_sha256_update(&h, jinja, bytes);
+    sl_sha256_update(&h, text, bytes);
     sl_sha256_final(&h, digest);
     sl_sha256_hex(digest, hex);
+}
+
+sluice_status sl_chat_normal_sum(const char *jinja, size_t bytes, char hex[65])
+{
+    while (bytes > 0 && jinja[bytes - 1] == '\n') bytes--;
+    normal_form n = { .at = jinja, .end = jinja + bytes };
+    hex[0] = '\0';
+    if (bytes > MAX_TEMPLATE_BYTES) return SLUICE_OK;
+    n.out = sl_alloc(2 * bytes + 1, "chat template");
+    if (n.out == NULL) return SLUICE_ERR_NO_MEMORY;
+    if (write_normal_form(&n)) sum_of(n.out, n.bytes, hex);
+    sl_free(n.out);
+    return SLUICE_OK;
+}
+
+static const sl_chat_template *find_sum(const char *hex)
+{
     for (size_t i = 0; i < sizeof known_texts / sizeof known_texts[0]; i++)
         if (strcmp(known_texts[i].sha256, hex) == 0) return sl_chat_find(known_texts[i].name);
     return NULL;
 }
+
+static sluice_status find_known(const char *jinja, size_t bytes, const sl_chat_template **out)
+{
+    char hex[65];
+    SL_TRY(sl_chat_normal_sum(jinja, bytes, hex));
+    *out = find_sum(hex);
+    if (*out != NULL) return SLUICE_OK;
+    sum_of(jinja, bytes, hex);
+    *out = find_sum(hex);
+    return SLUICE_OK;
+}
+
+/* ---- likeness ---- */
 
 /* A copy for comparing features: without white space and comments, with one kind of quotes. NULL: out of memory. */
 static char *simplify(const char *jinja, size_t bytes)
@@ -140,30 +258,62 @@ static char *simplify(const char *jinja, size_t bytes)
     return out;
 }
 
-static bool has_features(const char *text, const struct feature_set *f)
+/* Share of what a row's text contains that this one does; 2 where it also lacks what that lacks. */
+static double likeness(const char *text, const struct feature_set *f)
 {
-    for (int i = 0; i < MAX_FEATURES && f->needs[i] != NULL; i++)
-        if (strstr(text, f->needs[i]) == NULL) return false;
-    for (int i = 0; i < MAX_FEATURES && f->lacks[i] != NULL; i++)
-        if (strstr(text, f->lacks[i]) != NULL) return false;
-    return true;
+    int met = 0, count = 0, strange = 0;
+    for (; count < MAX_FEATURES && f->needs[count] != NULL; count++) met += strstr(text, f->needs[count]) != NULL;
+    for (int i = 0; i < MAX_FEATURES && f->lacks[i] != NULL; i++) strange += strstr(text, f->lacks[i]) != NULL;
+    return met == count && strange == 0 ? 2 : (double)met / count;
 }
 
-const sl_chat_template *sl_chat_recognise(const char *jinja, size_t bytes, bool *exact)
+const sl_chat_template *sl_chat_nearest(const char *jinja, size_t bytes)
 {
-    const sl_chat_template *found = find_hash(jinja, bytes);
-    *exact = found != NULL;
-    if (found != NULL || bytes > MAX_TEMPLATE_BYTES) return found;
-    char *text = simplify(jinja, bytes);
-    if (text == NULL) return NULL;
-    int matches = 0;
-    for (size_t i = 0; i < sizeof feature_sets / sizeof feature_sets[0]; i++)
-        if (has_features(text, &feature_sets[i])) {
-            found = sl_chat_find(feature_sets[i].name);
-            matches++;
-        }
+    const char *nearest = NULL;
+    double most = 0.5;
+    char *text = bytes <= MAX_TEMPLATE_BYTES ? simplify(jinja, bytes) : NULL;
+    for (size_t i = 0; text != NULL && i < sizeof feature_sets / sizeof feature_sets[0]; i++) {
+        double like = likeness(text, &feature_sets[i]);
+        if (like <= most) continue;
+        most = like;
+        nearest = feature_sets[i].name;
+    }
     sl_free(text);
-    return matches == 1 ? found : NULL;
+    return nearest != NULL ? sl_chat_find(nearest) : NULL;
+}
+
+static const sl_chat_template *find_own(const char *jinja, size_t bytes, sl_chat_span *date)
+{
+    for (int i = 0; sl_chat_at(i) != NULL; i++)
+        if (sl_chat_is_own(sl_chat_at(i), jinja, bytes, date)) return sl_chat_at(i);
+    return NULL;
+}
+
+sluice_status sl_chat_recognise(const char *jinja, size_t bytes, const sl_chat_template **out, char **date)
+{
+    sl_chat_span told;
+    *date = NULL;
+    while (bytes > 0 && jinja[bytes - 1] == '\n') bytes--;
+    *out = find_own(jinja, bytes, &told);
+    if (*out == NULL) return find_known(jinja, bytes, out);
+    if (told.text == NULL) return SLUICE_OK;
+    *date = sl_alloc(told.bytes + 1, "date of a chat template");
+    if (*date == NULL) return SLUICE_ERR_NO_MEMORY;
+    memcpy(*date, told.text, told.bytes);
+    return SLUICE_OK;
+}
+
+sluice_status sl_chat_refuse(const sl_chat_folder *f, const char *how)
+{
+    char names[SL_CHAT_NAMES_BYTES], nearest[256] = "";
+    if (f->nearest != NULL)
+        snprintf(nearest, sizeof nearest, "; the nearest that is known is \"%s\", which may write other text",
+                 sl_chat_name(f->nearest));
+    return sl_fail(
+        SLUICE_ERR_INPUT,
+        "%s holds a chat template that is not known word for word%s. Choose by hand what the model reads, with "
+        "%s, one of %s",
+        f->source, nearest, how, sl_chat_names(names));
 }
 
 /* ---- folders ---- */
@@ -207,7 +357,8 @@ static sluice_status take_template(const char *path, const char *jinja, size_t b
     if (out->source != NULL || jinja == NULL) return SLUICE_OK;
     out->source = sl_strdup(path, "name of a chat template");
     if (out->source == NULL) return SLUICE_ERR_NO_MEMORY;
-    out->chat = sl_chat_recognise(jinja, bytes, &out->exact);
+    SL_TRY(sl_chat_recognise(jinja, bytes, &out->chat, &out->date));
+    if (out->chat == NULL) out->nearest = sl_chat_nearest(jinja, bytes);
     return SLUICE_OK;
 }
 
@@ -258,10 +409,11 @@ static sluice_status read_all(const char *folder, sl_chat_folder *out)
     return read_config(folder, "special_tokens_map.json", out);
 }
 
-sluice_status sl_chat_folder_read(const char *folder, sl_chat_folder *out)
+sluice_status sl_chat_folder_read(const char *over, const char *folder, sl_chat_folder *out)
 {
     sl_chat_folder f = { .bos = NULL };
-    sluice_status st = read_all(folder, &f);
+    sluice_status st = over != NULL && over[0] != '\0' ? read_all(over, &f) : SLUICE_OK;
+    if (st == SLUICE_OK) st = read_all(folder, &f);
     if (st != SLUICE_OK) {
         sl_chat_folder_free(&f);
         return st;
@@ -275,5 +427,6 @@ void sl_chat_folder_free(sl_chat_folder *f)
     sl_free(f->bos);
     sl_free(f->eos);
     sl_free(f->source);
+    sl_free(f->date);
     *f = (sl_chat_folder){ .bos = NULL };
 }

@@ -12,11 +12,13 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "format/chat_jinja.h"
 
-/* In the texts of rows: what the folder calls them, and the date. */
-#define BOS  "\001"
-#define EOS  "\002"
-#define DATE "\003"
+/* In the texts of rows: what the folder calls them; and DATE. */
+#define BOS "\001"
+#define EOS "\002"
+/* Where nothing says another: the one that Llama 3.1's own template has. */
+#define USUAL_DATE "26 Jul 2024"
 
 typedef enum {
     SYSTEM_TURN,       /* a turn like the others, anywhere */
@@ -56,6 +58,7 @@ struct sl_chat_template {
     const char *end_mark;
     const char *input_join, *input_system;
     bool adds_special;
+    const char *jinja; /* our own text for it, with DATE where the date stands */
 };
 
 #define HEADER(role_) "<|start_header_id|>" role_ "<|end_header_id|>\n\n"
@@ -107,38 +110,38 @@ struct sl_chat_template {
 
 /* clang-format off */
 static const sl_chat_template rows[] = {
-    { .name = "llama2", .turns = { { NULL, NULL }, { BOS "[INST] ", " [/INST]" }, { "", " " EOS } }, .lead = " ",
+    { .name = "llama2", .jinja = J_LLAMA2, .turns = { { NULL, NULL }, { BOS "[INST] ", " [/INST]" }, { "", " " EOS } }, .lead = " ",
       .system = SYSTEM_FIRST_USER, .system_open = "<<SYS>>\n", .system_shut = "\n<</SYS>>\n\n", .strip = STRIP_JOINED, .alternates = true },
-    { .name = "llama3", .begin = BOS, .turns = LLAMA3_TURNS, .strip = STRIP_CONTENTS, .prompt = HEADER("assistant"), .end_mark = "<|eot_id|>" },
-    { .name = "llama3.1", .begin = BOS, .turns = LLAMA3_TURNS, .strip = STRIP_CONTENTS, .system = SYSTEM_ALWAYS,
+    { .name = "llama3", .jinja = J_LLAMA3, .begin = BOS, .turns = LLAMA3_TURNS, .strip = STRIP_CONTENTS, .prompt = HEADER("assistant"), .end_mark = "<|eot_id|>" },
+    { .name = "llama3.1", .jinja = J_LLAMA31, .begin = BOS, .turns = LLAMA3_TURNS, .strip = STRIP_CONTENTS, .system = SYSTEM_ALWAYS,
       .default_system = "Cutting Knowledge Date: December 2023\nToday Date: " DATE "\n\n",
       .prompt = HEADER("assistant"), .end_mark = "<|eot_id|>" },
-    { .name = "chatml", .turns = CHATML_TURNS, .prompt = IM("assistant\n"), .end_mark = "<|im_end|>" },
-    { .name = "qwen2", .turns = QWEN2_TURNS, .lead = "\n", .default_system = "You are a helpful assistant.",
+    { .name = "chatml", .jinja = J_CHATML, .turns = CHATML_TURNS, .prompt = IM("assistant\n"), .end_mark = "<|im_end|>" },
+    { .name = "qwen2", .jinja = J_QWEN2, .turns = QWEN2_TURNS, .lead = "\n", .default_system = "You are a helpful assistant.",
       .prompt = IM("assistant\n"), .end_mark = "<|im_end|>" },
-    { .name = "qwen2.5", .turns = QWEN2_TURNS, .lead = "\n",
+    { .name = "qwen2.5", .jinja = J_QWEN25, .turns = QWEN2_TURNS, .lead = "\n",
       .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
       .prompt = IM("assistant\n"), .end_mark = "<|im_end|>" },
-    { .name = "qwen3", .turns = CHATML_TURNS, .thinks = true, .prompt = IM("assistant\n"), .end_mark = "<|im_end|>" },
-    { .name = "qwen3-instruct", .turns = CHATML_TURNS, .prompt = IM("assistant\n"), .end_mark = "<|im_end|>" },
-    { .name = "mistral-v1-old", .begin = BOS, .turns = { { NULL, NULL }, { "[INST] ", " [/INST]" }, { "", EOS } },
+    { .name = "qwen3", .jinja = J_QWEN3, .turns = CHATML_TURNS, .thinks = true, .prompt = IM("assistant\n"), .end_mark = "<|im_end|>" },
+    { .name = "qwen3-instruct", .jinja = J_QWEN3_INSTRUCT, .turns = CHATML_TURNS, .prompt = IM("assistant\n"), .end_mark = "<|im_end|>" },
+    { .name = "mistral-v1-old", .jinja = J_MISTRAL_V1_OLD, .begin = BOS, .turns = { { NULL, NULL }, { "[INST] ", " [/INST]" }, { "", EOS } },
       .system = SYSTEM_REFUSED, .alternates = true },
-    { .name = "mistral-v1", .begin = BOS, .turns = { { NULL, NULL }, { " [INST] ", " [/INST]" }, { "", EOS } }, .lead = " ",
+    { .name = "mistral-v1", .jinja = J_MISTRAL_V1, .begin = BOS, .turns = { { NULL, NULL }, { " [INST] ", " [/INST]" }, { "", EOS } }, .lead = " ",
       .system = SYSTEM_FIRST_USER, .system_shut = "\n\n", .alternates = true },
-    { .name = "mistral-v3", .begin = BOS, .turns = { { NULL, NULL }, { "[INST] ", "[/INST]" }, { "", EOS } }, .lead = " ",
+    { .name = "mistral-v3", .jinja = J_MISTRAL_V3, .begin = BOS, .turns = { { NULL, NULL }, { "[INST] ", "[/INST]" }, { "", EOS } }, .lead = " ",
       .system = SYSTEM_LAST_USER, .system_shut = "\n\n", .strip = STRIP_ANSWERS, .alternates = true },
-    { .name = "mistral-tekken", .begin = BOS, .turns = { { NULL, NULL }, { "[INST]", "[/INST]" }, { "", EOS } },
+    { .name = "mistral-tekken", .jinja = J_MISTRAL_TEKKEN, .begin = BOS, .turns = { { NULL, NULL }, { "[INST]", "[/INST]" }, { "", EOS } },
       .system = SYSTEM_LAST_USER, .system_shut = "\n\n", .alternates = true },
-    { .name = "gemma", .begin = BOS, .turns = GEMMA_TURNS, .system = SYSTEM_REFUSED, .strip = STRIP_CONTENTS, .alternates = true,
+    { .name = "gemma", .jinja = J_GEMMA, .begin = BOS, .turns = GEMMA_TURNS, .system = SYSTEM_REFUSED, .strip = STRIP_CONTENTS, .alternates = true,
       .prompt = "<start_of_turn>model\n", .end_mark = "<end_of_turn>" },
-    { .name = "gemma3", .begin = BOS, .turns = GEMMA_TURNS, .system = SYSTEM_FIRST_USER, .system_shut = "\n\n", .strip = STRIP_CONTENTS,
+    { .name = "gemma3", .jinja = J_GEMMA3, .begin = BOS, .turns = GEMMA_TURNS, .system = SYSTEM_FIRST_USER, .system_shut = "\n\n", .strip = STRIP_CONTENTS,
       .alternates = true, .prompt = "<start_of_turn>model\n", .end_mark = "<end_of_turn>" },
-    { .name = "phi3", .turns = PHI3_TURNS, .prompt = "<|assistant|>\n", .end = EOS, .end_mark = "<|end|>" },
-    { .name = "phi3.5", .turns = PHI3_TURNS, .skips_empty_system = true, .prompt = "<|assistant|>\n", .end = EOS, .end_mark = "<|end|>" },
-    { .name = "phi3-old", .begin = BOS, .turns = { { NULL, NULL }, { "<|user|>\n", "<|end|>\n<|assistant|>\n" }, { "", "<|end|>\n" } },
+    { .name = "phi3", .jinja = J_PHI3, .turns = PHI3_TURNS, .prompt = "<|assistant|>\n", .end = EOS, .end_mark = "<|end|>" },
+    { .name = "phi3.5", .jinja = J_PHI35, .turns = PHI3_TURNS, .skips_empty_system = true, .prompt = "<|assistant|>\n", .end = EOS, .end_mark = "<|end|>" },
+    { .name = "phi3-old", .jinja = J_PHI3_OLD, .begin = BOS, .turns = { { NULL, NULL }, { "<|user|>\n", "<|end|>\n<|assistant|>\n" }, { "", "<|end|>\n" } },
       .system = SYSTEM_DROPPED, .end_mark = "<|end|>" },
-    { .name = "zephyr", .turns = ZEPHYR_TURNS, .prompt = "<|assistant|>\n" },
-    { .name = "alpaca", .turns = { { "", "\n\n" }, { "### Instruction:\n", "\n\n" }, { "### Response:\n", EOS } },
+    { .name = "zephyr", .jinja = J_ZEPHYR, .turns = ZEPHYR_TURNS, .prompt = "<|assistant|>\n" },
+    { .name = "alpaca", .jinja = J_ALPACA(ALPACA_TASK ". " ALPACA_REQUEST), .turns = { { "", "\n\n" }, { "### Instruction:\n", "\n\n" }, { "### Response:\n", EOS } },
       .default_system = ALPACA_TASK ". " ALPACA_REQUEST, .prompt = "### Response:\n", .between = "\n\n",
       .input_join = "\n\n### Input:\n", .adds_special = true,
       .input_system = ALPACA_TASK ", paired with an input that provides further context. " ALPACA_REQUEST },
@@ -181,6 +184,45 @@ const char *sl_chat_end_mark(const sl_chat_template *t)
     return t->end_mark;
 }
 
+static bool names_eos(const char *text)
+{
+    return text != NULL && strstr(text, EOS) != NULL;
+}
+
+bool sl_chat_writes_eos(const sl_chat_template *t)
+{
+    bool writes = names_eos(t->end);
+    for (int i = 0; i < SL_ROLE_COUNT; i++) writes |= names_eos(t->turns[i].after);
+    return writes;
+}
+
+const char *sl_chat_usual_date(const sl_chat_template *t)
+{
+    return t != NULL && strstr(t->jinja, DATE) != NULL ? USUAL_DATE : NULL;
+}
+
+void sl_chat_jinja(const sl_chat_template *t, const char *date, sl_text *out)
+{
+    size_t before = strcspn(t->jinja, DATE);
+    sl_text_add_bytes(out, t->jinja, before);
+    if (t->jinja[before] == '\0') return;
+    sl_text_add(out, "%s%s", date != NULL ? date : USUAL_DATE, t->jinja + before + strlen(DATE));
+}
+
+bool sl_chat_is_own(const sl_chat_template *t, const char *jinja, size_t bytes, sl_chat_span *date)
+{
+    size_t before = strcspn(t->jinja, DATE);
+    bool tells = t->jinja[before] != '\0';
+    const char *behind = t->jinja + before + (tells ? strlen(DATE) : 0);
+    size_t after = strlen(behind) - (tells ? strlen("\n") : 0);
+    if (!tells) before -= strlen("\n");
+    *date = (sl_chat_span){ tells ? jinja + before : NULL, 0 };
+    if (bytes < before + after || memcmp(jinja, t->jinja, before) != 0) return false;
+    if (memcmp(jinja + bytes - after, behind, after) != 0) return false;
+    date->bytes = bytes - before - after;
+    return tells ? memchr(date->text, '\'', date->bytes) == NULL : date->bytes == 0;
+}
+
 const char *sl_chat_input_join(const sl_chat_template *t)
 {
     return t->input_join != NULL ? t->input_join : "\n";
@@ -193,10 +235,7 @@ const char *sl_chat_input_system(const sl_chat_template *t)
 
 /* ---- texts ---- */
 
-typedef struct span {
-    const char *text;
-    size_t bytes;
-} span;
+typedef sl_chat_span span;
 
 /* Bytes of the white space character at p, as Python's str.strip knows them; 0: it is none. */
 static size_t space_bytes(const char *p, size_t left)
@@ -306,7 +345,7 @@ static const char *word(const renderer *r, char mark)
 {
     const char *text = mark == BOS[0] ? r->words.bos : mark == EOS[0] ? r->words.eos : r->words.date;
     if (text != NULL) return text;
-    return mark == DATE[0] ? "26 Jul 2024" : ""; /* the date that Llama 3.1's own template has */
+    return mark == DATE[0] ? USUAL_DATE : "";
 }
 
 /* Text of the row; NULL is nothing. */

@@ -23,6 +23,11 @@ typedef struct sl_chat_message {
     size_t bytes;
 } sl_chat_message;
 
+typedef struct sl_chat_span {
+    const char *text;
+    size_t bytes;
+} sl_chat_span;
+
 /* What a template takes from the folder and the settings; borrowed. NULL is the empty text, for `date` the template's own. */
 typedef struct sl_chat_words {
     const char *bos, *eos; /* contents of the tokens */
@@ -58,6 +63,14 @@ const char *sl_chat_names(char *buf);
 bool sl_chat_adds_special(const sl_chat_template *t);
 /* The control text that ends an answer, for messages and for stopping a generation: "<|im_end|>". NULL: the tokenizer's eos. */
 const char *sl_chat_end_mark(const sl_chat_template *t);
+/* Whether it writes the folder's token that ends texts. */
+bool sl_chat_writes_eos(const sl_chat_template *t);
+/* The date that it tells where nothing says another; NULL: it tells none. */
+const char *sl_chat_usual_date(const sl_chat_template *t);
+/* The Jinja text that says the same, for other programs. `date`: as in sl_chat_words. */
+void sl_chat_jinja(const sl_chat_template *t, const char *date, sl_text *out);
+/* Whether a text without newlines at its end is that one; *date: what it tells, borrowed of it; text NULL: it tells none. */
+bool sl_chat_is_own(const sl_chat_template *t, const char *jinja, size_t bytes, sl_chat_span *date);
 /* What stands between an instruction and its input where the two are one user message. */
 const char *sl_chat_input_join(const sl_chat_template *t);
 /* The system text of an instruction with an input where the template has another one for it; NULL: it has not. */
@@ -71,21 +84,30 @@ void sl_chat_text_free(sl_chat_text *t);
 
 /* ---- chat_recognise.c ---- */
 
-/* The row that a Jinja text means; *exact: it is a text that is known as a whole, not one that has all its features.
- * NULL: none, or more than one. */
-const sl_chat_template *sl_chat_recognise(const char *jinja, size_t bytes, bool *exact);
+/* The row that writes what a Jinja text writes, where that is known: it is, word for word (but for white space within tags, and
+ * kinds of quotes), a published text that was compared with the row, or the row's own; *out NULL: it is not known. *date, which the caller frees, is the one that an own text tells; NULL: none. */
+sluice_status sl_chat_recognise(const char *jinja, size_t bytes, const sl_chat_template **out, char **date);
+/* SHA-256 of a text in the form in which copies that are the same program are equal; "": it has none. */
+sluice_status sl_chat_normal_sum(const char *jinja, size_t bytes, char hex[65]);
+/* The row that a text which is not known has most in common with; NULL: none has much. For messages: a likeness is no proof. */
+const sl_chat_template *sl_chat_nearest(const char *jinja, size_t bytes);
 
 /* What a folder says about conversations. */
 typedef struct sl_chat_folder {
-    char *bos, *eos;              /* owned; NULL: it names none */
-    char *source;                 /* owned; the file of its template, for messages; NULL: it has none */
-    const sl_chat_template *chat; /* NULL: it has none, or one that is not known */
-    bool exact;                   /* as sl_chat_recognise */
+    char *bos, *eos;                 /* owned; NULL: it names none */
+    char *source;                    /* owned; the file of its template, for messages; NULL: it has none */
+    char *date;                      /* owned; that its template tells, where it is one of ours; NULL: another's */
+    const sl_chat_template *chat;    /* NULL: it has none, or one that is not known */
+    const sl_chat_template *nearest; /* of one that is not known; may be NULL then too */
 } sl_chat_folder;
 
+/* SLUICE_ERR_INPUT for a folder with a template that is not known; `how` is where one is named by hand. */
+sluice_status sl_chat_refuse(const sl_chat_folder *f, const char *how);
+
 /* Reads tokenizer_config.json, special_tokens_map.json, chat_template.jinja and chat_template.json of a folder, as far as they
- * are there. SLUICE_ERR_INPUT: one of them is malformed. An unknown template is no failure: the caller may not need it. */
-sluice_status sl_chat_folder_read(const char *folder, sl_chat_folder *out);
+ * are there. What those of `over` say counts before it: an adapter's folder; NULL or "": there is none. SLUICE_ERR_INPUT: one of
+ * them is malformed. An unknown template is no failure: the caller may not need it. */
+sluice_status sl_chat_folder_read(const char *over, const char *folder, sl_chat_folder *out);
 void sl_chat_folder_free(sl_chat_folder *f);
 
 #endif

@@ -113,16 +113,15 @@ static const struct row {
       NULL,
       ".json .jsonl .ndjson ",
       { "JSON text", PUBLISHED,
-        "the model would learn the JSON itself, its keys, quotes and escapes included. To train on the texts in it, "
-        "write "
-        "them to a plain text file first, such as with: jq -r .text FILE > text.txt" } },
+        "the model would learn the JSON itself, its keys, quotes and escapes included. Conversations and texts in JSON "
+        "lines are read with data.type \"jsonl\"" } },
     { MAGIC("["),
       NULL,
       NULL,
       { "JSON text", PUBLISHED,
-        "the model would learn the JSON itself, its keys, quotes and escapes included. To train on the texts in it, "
-        "write "
-        "them to a plain text file first" } },
+        "the model would learn the JSON itself, its keys, quotes and escapes included. A list of conversations or "
+        "texts "
+        "is read with data.type \"jsonl\"" } },
     { NULL,
       0,
       NULL,

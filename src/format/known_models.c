@@ -1,6 +1,7 @@
 /* known_models.c: the shapes of published models. A row becomes the text of a config.json, which is read as any other. */
 #include "format/known_models.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "core/names.h"
@@ -104,6 +105,29 @@ bool sl_known_model(const char *name, sl_model_config *out)
 const char *sl_known_model_nearest(const char *name, char *buf, size_t bytes)
 {
     return sl_names_nearest(name, &models[0].names, MODELS, sizeof models[0], buf, bytes);
+}
+
+/* Letters of a name on a hub. */
+static size_t name_bytes(const char *text)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)text[n]) || (text[n] != '\0' && strchr("-_.", text[n]) != NULL)) n++;
+    return text[0] != '.' ? n : 0;
+}
+
+const char *sl_hub_hint(const char *name, char *buf, size_t bytes)
+{
+    size_t owner = name_bytes(name);
+    buf[0] = '\0';
+    if (owner == 0 || name[owner] != '/') return buf;
+    size_t model = name_bytes(name + owner + 1);
+    if (model == 0 || name[owner + 1 + model] != '\0') return buf;
+    snprintf(
+        buf, bytes,
+        "; sluice downloads nothing: if it is a model on a hub, `hf download %.100s --local-dir FOLDER` fetches it, "
+        "and FOLDER is what to give",
+        name);
+    return buf;
 }
 
 void sl_known_models_print(FILE *out)

@@ -13,4 +13,8 @@ bool sl_known_model(const char *name, sl_model_config *out);
 const char *sl_known_model_nearest(const char *name, char *buf, size_t bytes);
 void sl_known_models_print(FILE *out);
 
+/* What to do about a name such as "owner/model" where there is no such path, as the end of a message: "; ...". "" where it is not
+ * written like one. */
+const char *sl_hub_hint(const char *name, char *buf, size_t bytes);
+
 #endif

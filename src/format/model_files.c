@@ -11,6 +11,8 @@
 #include "core/alloc.h"
 #include "core/io.h"
 #include "format/adapter_config.h"
+#include "format/chat_template.h"
+#include "format/json.h"
 #include "format/tokenizer.h"
 #include "format/tokenizer_write.h"
 #include "format/weight_names.h"
@@ -20,6 +22,7 @@
 #define GENERATION       "generation_config.json"
 #define TOKENIZER        "tokenizer.json"
 #define TOKENIZER_CONFIG "tokenizer_config.json"
+#define CHAT_TEMPLATE    "chat_template.jinja"
 
 const char *const sl_model_folder_signs[] = { CONFIG, SL_WEIGHTS_FILE, SL_WEIGHTS_INDEX, SL_ADAPTER_CONFIG, NULL };
 
@@ -88,11 +91,22 @@ static sluice_status add_file(sl_model_files *f, sl_model_file file)
     return SLUICE_OK;
 }
 
-static bool has_file(const sl_model_files *f, const char *name)
+static sl_model_file *find_file(const sl_model_files *f, const char *name)
 {
     for (int i = 0; i < f->count; i++)
-        if (strcmp(f->list[i].name, name) == 0) return true;
-    return false;
+        if (strcmp(f->list[i].name, name) == 0) return &f->list[i];
+    return NULL;
+}
+
+static bool has_file(const sl_model_files *f, const char *name)
+{
+    return find_file(f, name) != NULL;
+}
+
+static void remove_file(sl_model_files *f, const char *name)
+{
+    sl_model_file *file = find_file(f, name);
+    if (file != NULL) *file = f->list[--f->count];
 }
 
 /* The text is copied. */
@@ -113,7 +127,7 @@ typedef struct folder_files {
     bool (*only)(const char *name); /* NULL: all that is carried */
 } folder_files;
 
-/* Hidden files belong to whoever keeps the folder: a version control, a file manager. */
+/* The first folder that has a file gives it. Hidden files belong to whoever keeps the folder: a version control, a file manager. */
 static bool is_carried(const char *name)
 {
     return name[0] != '.' && strcmp(name, CONFIG) != 0 && !sl_is_weights_name(name);
@@ -125,7 +139,7 @@ static sluice_status add_copy(void *user, const char *name)
     sl_path_info there;
     sl_file file;
     uint64_t bytes;
-    if (!is_carried(name) || (of->only != NULL && !of->only(name))) return SLUICE_OK;
+    if (!is_carried(name) || (of->only != NULL && !of->only(name)) || has_file(of->f, name)) return SLUICE_OK;
     sl_model_file copy = { .name = sl_arena_strdup(&of->f->arena, name),
                            .from = sl_arena_printf(&of->f->arena, "%s/%s", of->folder, name) };
     if (copy.name == NULL || copy.from == NULL) return SLUICE_ERR_NO_MEMORY;
@@ -286,6 +300,62 @@ static sluice_status add_tokenizer_files(sl_model_files *f, const char *path, sl
     return st;
 }
 
+/* ---- Chat templates ---- */
+
+/* What a file of the list holds; the caller frees it. */
+static sluice_status read_listed(const sl_model_file *file, json_t **out)
+{
+    char *text = NULL;
+    size_t bytes = file->bytes;
+    if (file->from != NULL) SL_TRY(sl_file_read_all(file->from, SL_MODEL_FILE_MAX, &text, &bytes));
+    const char *path = file->from != NULL ? file->from : file->name;
+    sluice_status st = sl_json_parse(text != NULL ? text : file->text, bytes, path, SLUICE_ERR_INPUT, out);
+    sl_free(text);
+    return st;
+}
+
+static sluice_status replace_json(sl_model_files *f, const char *name, const json_t *value)
+{
+    sl_text text = { 0 };
+    char *dumped = json_dumps(value, JSON_INDENT(2));
+    if (dumped == NULL) return sl_fail(SLUICE_ERR_NO_MEMORY, "no memory for %s", name);
+    sl_text_add(&text, "%s\n", dumped);
+    sl_json_free_text(dumped);
+    remove_file(f, name);
+    sluice_status st = add_text(f, name, &text);
+    sl_text_free(&text);
+    return st;
+}
+
+/* Other programs read the template of this file where they know no chat_template.jinja, and what it calls the end of texts. */
+static sluice_status fit_tokenizer_config(sl_model_files *f, const sl_ids_meaning *ids)
+{
+    json_t *config = NULL;
+    const sl_model_file *file = find_file(f, TOKENIZER_CONFIG);
+    if (file == NULL) return SLUICE_OK;
+    SL_TRY(read_listed(file, &config));
+    bool changed = json_object_del(config, "chat_template") == 0;
+    if (ids->eos != NULL && sl_chat_writes_eos(ids->chat) && json_object_get(config, "eos_token") == NULL)
+        changed |= json_object_set_new(config, "eos_token", json_string(ids->eos)) == 0;
+    sluice_status st = changed ? replace_json(f, TOKENIZER_CONFIG, config) : SLUICE_OK;
+    json_decref(config);
+    return st;
+}
+
+/* The one of `ids` instead of those that are there. */
+static sluice_status set_template(sl_model_files *f, const sl_ids_meaning *ids)
+{
+    sl_text text = { 0 };
+    if (ids == NULL || ids->chat == NULL) return SLUICE_OK;
+    SL_TRY(fit_tokenizer_config(f, ids));
+    remove_file(f, "chat_template.json");
+    remove_file(f, CHAT_TEMPLATE);
+    sl_chat_jinja(ids->chat, ids->date, &text);
+    sluice_status st = add_text(f, CHAT_TEMPLATE, &text);
+    sl_text_free(&text);
+    return st;
+}
+
 /* ---- All of it ---- */
 
 static bool is_no_tokenizer_name(const char *name)
@@ -294,16 +364,28 @@ static bool is_no_tokenizer_name(const char *name)
 }
 
 /* A tokenizer that is not the folder's own stands in for it. */
+static bool has_other_tokenizer(const char *from, const sl_ids_meaning *ids)
+{
+    return ids != NULL && ids->tokenizer != NULL && (from == NULL || strcmp(ids->tokenizer, from) != 0);
+}
+
+static sluice_status add_over(sl_model_files *f, const sl_ids_meaning *ids)
+{
+    if (ids == NULL || ids->over == NULL) return SLUICE_OK;
+    return sl_dir_list(ids->over, add_copy, &(folder_files){ f, ids->over, is_tokenizer_name });
+}
+
 static sluice_status make_from_folder(sl_model_config *c, const char *from, const sl_ids_meaning *ids,
                                       sl_model_files *out)
 {
-    bool other = ids != NULL && ids->tokenizer != NULL && strcmp(ids->tokenizer, from) != 0;
+    bool other = has_other_tokenizer(from, ids);
     folder_files of = { out, from, other ? is_no_tokenizer_name : NULL };
     char *kept = NULL;
     sl_model_config there;
     SL_TRY(sl_model_config_read(from, &there, &kept));
     sluice_status st = add_config(out, c, there.family == c->family ? kept : NULL);
     sl_free(kept);
+    if (st == SLUICE_OK && !other) st = add_over(out, ids);
     if (st == SLUICE_OK) st = sl_dir_list(from, add_copy, &of);
     if (st == SLUICE_OK && other) st = add_tokenizer_files(out, ids->tokenizer, c);
     return st;
@@ -327,8 +409,26 @@ sluice_status sl_model_files_make(const sl_model_config *c, const char *from, co
     sl_arena_init(&out->arena, "files of a model");
     out->prefix = sl_decoder_prefix(c->family);
     SL_TRY(from != NULL ? make_from_folder(&described, from, ids, out) : make_from_nothing(&described, ids, out));
+    SL_TRY(set_template(out, ids));
     SL_TRY(add_generation(out, &described));
     SL_TRY(add_processor(out, from, images));
+    qsort(out->list, (size_t)out->count, sizeof *out->list, compare_files);
+    return SLUICE_OK;
+}
+
+sluice_status sl_tokenizer_files_make(const sl_model_config *c, const char *from, const sl_ids_meaning *ids,
+                                      sl_model_files *out)
+{
+    sl_model_config described = *c;
+    sl_arena_init(&out->arena, "files of a tokenizer");
+    out->prefix = sl_decoder_prefix(c->family);
+    if (has_other_tokenizer(from, ids)) {
+        SL_TRY(add_tokenizer_files(out, ids->tokenizer, &described));
+    } else {
+        SL_TRY(add_over(out, ids));
+        if (from != NULL) SL_TRY(sl_dir_list(from, add_copy, &(folder_files){ out, from, is_tokenizer_name }));
+    }
+    SL_TRY(set_template(out, ids));
     qsort(out->list, (size_t)out->count, sizeof *out->list, compare_files);
     return SLUICE_OK;
 }

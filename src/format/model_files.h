@@ -34,6 +34,11 @@ typedef struct sl_ids_meaning {
     const char *tokenizer;  /* a folder or a file, as sl_tokenizer_open takes them; NULL: none */
     const char *unit;       /* "bytes", "characters" or "nul+characters" (docs/formats.md); NULL: not known */
     const char *characters; /* UTF-8 */
+    const char *over; /* a folder, an adapter's, whose files of a tokenizer take the place of others; NULL: none */
+    /* The chat template of conversations; NULL: the folder's, if any. */
+    const struct sl_chat_template *chat;
+    const char *date,
+        *eos; /* that it tells, and that ends its texts where the folder names none; NULL: the usual one, none */
 } sl_ids_meaning;
 
 /* What becomes of images before the model reads them, and how many channels they have. */
@@ -49,6 +54,9 @@ typedef struct sl_images_meaning {
  * images may be NULL. Zero *out first; sl_model_files_free also after a failure. */
 sluice_status sl_model_files_make(const sl_model_config *c, const char *from, const sl_ids_meaning *ids,
                                   const sl_images_meaning *images, sl_model_files *out);
+/* Those of the tokenizer alone, which stand beside an adapter. `from`: the folder of the model that it adapts; NULL: it has none. */
+sluice_status sl_tokenizer_files_make(const sl_model_config *c, const char *from, const sl_ids_meaning *ids,
+                                      sl_model_files *out);
 void sl_model_files_free(sl_model_files *f);
 /* Keeps what is copied open from now on, so that it can be written when the folder is gone; as far as it can be opened, and
  * for SL_MODEL_FILES_HELD files at most. */

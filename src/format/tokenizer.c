@@ -83,6 +83,15 @@ static sluice_status refuse_folder(const char *folder)
             "-c "
             "\"from transformers import AutoTokenizer; AutoTokenizer.from_pretrained('%s').save_pretrained('%s')\"",
             folder, folder, folder);
+    snprintf(path, sizeof path, "%.*s/tekken.json", PATH_MAX - 32, folder);
+    if (sl_path_exists(path))
+        return sl_fail(
+            SLUICE_ERR_INPUT,
+            "%s has only tekken.json, the tokenizer in the format of Mistral's own programs, which is not read; make a "
+            "tokenizer.json from it: python -c \"from transformers.integrations.mistral import "
+            "convert_tekken_tokenizer; "
+            "convert_tekken_tokenizer('%s/tekken.json').save_pretrained('%s')\"",
+            folder, folder, folder);
     return sl_fail(SLUICE_ERR_INPUT, "%s: no tokenizer here: neither tokenizer.json nor vocab.json and merges.txt",
                    folder);
 }

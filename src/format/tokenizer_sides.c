@@ -1,6 +1,7 @@
 /* tokenizer_sides.c: the special tokens around a text where vocab.json and merges.txt are the tokenizer: these say nothing of
  * them, so that add_bos_token and add_eos_token of tokenizer_config.json do. Beside a tokenizer.json, whose post-processor
- * says it, transformers does not look at the two, and neither does sluice. */
+ * says it, transformers does not look at the two, and neither does sluice. Nor do they say how a text is cut into words, which
+ * tokenizer_class does. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,13 +32,11 @@ static sluice_status read_object(const char *path, json_t **out)
 }
 
 /* The token that a key names, as text or as an object with "content"; *out NULL: none. Where the key is missing, the class has
- * one of its own; Qwen's has none to begin with. */
+ * one of its own. */
 static sluice_status named_token(const json_t *config, const sl_where *w, const char *key, const char **out)
 {
     const json_t *token = json_object_get(config, key);
-    const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
-    bool begins = strcmp(key, "bos_token") == 0, qwen = class != NULL && strncmp(class, "Qwen", 4) == 0;
-    *out = token == NULL && !(begins && qwen) ? USUAL_TOKEN : NULL;
+    *out = token == NULL ? USUAL_TOKEN : NULL;
     if (token == NULL || json_is_null(token)) return SLUICE_OK;
     if (json_is_object(token)) token = json_object_get(token, "content");
     *out = json_string_value(token);
@@ -60,6 +59,27 @@ static sluice_status read_side(const json_t *config, const sl_where *w, const sl
     return sl_ids_add(out, (int32_t)id);
 }
 
+/* Two lists of words do not say how a text is cut before they are looked up: the class does. Those that do it GPT-2's way, with
+ * or without "Fast" behind the name; no class is GPT-2's. */
+static sluice_status check_class(const json_t *config, const sl_where *w, const char *folder)
+{
+    static const char *const like_gpt2[] = { "GPT2Tokenizer", "CodeGenTokenizer", "GPTNeoXTokenizer",
+                                             "PreTrainedTokenizer" };
+    const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
+    if (class == NULL) return SLUICE_OK;
+    for (size_t i = 0; i < sizeof like_gpt2 / sizeof like_gpt2[0]; i++) {
+        size_t n = strlen(like_gpt2[i]);
+        if (strncmp(class, like_gpt2[i], n) == 0 && (class[n] == '\0' || strcmp(class + n, "Fast") == 0))
+            return SLUICE_OK;
+    }
+    return sl_where_fail(
+        w,
+        "\"tokenizer_class\" is %s, which cuts a text in a way of its own; vocab.json and merges.txt do not "
+        "say how. Make a tokenizer.json: python -c \"from transformers import AutoTokenizer; "
+        "AutoTokenizer.from_pretrained('%s').save_pretrained('%s')\"",
+        sl_quote(class).text, folder, folder);
+}
+
 sluice_status sl_tokenizer_read_sides(sl_tokenizer *t, const char *folder)
 {
     char path[PATH_MAX];
@@ -68,7 +88,8 @@ sluice_status sl_tokenizer_read_sides(sl_tokenizer *t, const char *folder)
     SL_TRY(read_object(path, &config));
     if (config == NULL) return SLUICE_OK;
     sl_where w = { .file = path };
-    sluice_status st = read_side(config, &w, &t->vocab, "add_bos_token", "bos_token", &t->post.before);
+    sluice_status st = check_class(config, &w, folder);
+    if (st == SLUICE_OK) st = read_side(config, &w, &t->vocab, "add_bos_token", "bos_token", &t->post.before);
     if (st == SLUICE_OK) st = read_side(config, &w, &t->vocab, "add_eos_token", "eos_token", &t->post.after);
     json_decref(config);
     return st;

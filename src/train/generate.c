@@ -99,11 +99,12 @@ static sluice_status encode(struct sl_generation *g, sl_exchange *x)
 
 static sluice_status encode_all(struct sl_generation *g, const sluice_job_options *o)
 {
+    if (o->chat && g->text.chat == NULL && g->text.folder.source != NULL)
+        return sl_chat_refuse(&g->text.folder, "--template");
     if (o->chat && g->text.chat == NULL)
         return sl_fail(SLUICE_ERR_USAGE, "chat: %s; name one with --template",
-                       g->text.tokenizer == NULL       ? "a model of bytes or characters has no chat template"
-                       : g->text.folder.source == NULL ? "the model's folder has no chat template"
-                                                       : "the chat template of the model's folder is not known");
+                       g->text.tokenizer == NULL ? "a model of bytes or characters has no chat template"
+                                                 : "the model's folder has no chat template");
     for (int i = 0; i < g->count && !g->talks; i++) {
         sl_exchange *x = &g->exchanges[i];
         if (o->chat && x->rendered == NULL) SL_TRY(sl_generation_render_prompt(g, x, o->system));

@@ -28,7 +28,7 @@ sluice_status sl_generation_add(struct sl_generation *g, const char *text, size_
 sluice_status sl_generation_render(struct sl_generation *g, const sl_chat_message *messages, int count,
                                    const char *where, char **out, size_t *bytes)
 {
-    const sl_chat_words words = { g->text.folder.bos, g->text.folder.eos, NULL };
+    const sl_chat_words words = { g->text.folder.bos, g->text.folder.eos, g->text.date };
     sl_chat_text text = { .parts = NULL };
     sluice_status st = sl_chat_render(g->text.chat, &words, messages, count, true, where, &text);
     char *copy = st == SLUICE_OK ? sl_alloc(text.text.bytes + 1, "conversation") : NULL;
@@ -72,6 +72,7 @@ static sluice_status read_message(const json_t *from, const char *where, sl_chat
 static sluice_status add_messages(struct sl_generation *g, const json_t *list, const char *where)
 {
     size_t count = json_array_size(list);
+    if (g->text.chat == NULL && g->text.folder.source != NULL) return sl_chat_refuse(&g->text.folder, "--template");
     if (g->text.chat == NULL)
         return sl_fail(SLUICE_ERR_INPUT,
                        "%s: has \"messages\", but no chat template is known; name one with --template", where);

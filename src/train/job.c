@@ -15,6 +15,7 @@
 #include "core/thread.h"
 #include "data/ahead.h"
 #include "format/adapter_config.h"
+#include "format/known_models.h"
 #include "format/weights_set.h"
 #include "ir/tile.h"
 #include "machine/known.h"
@@ -172,10 +173,12 @@ static sluice_status fit_columns(sl_job *j)
     m->columns.buckets = counts.buckets;
     bool clicks = sl_model_reads(m) == SL_SAMPLES_CLICKS;
     if (!clicks && counts.categorical > 0)
-        return sl_fail(SLUICE_ERR_USAGE,
-                       "the table has %lld categorical columns, which model.type \"%s\" does not read; leave them out "
-                       "with data.columns.ignore",
-                       (long long)counts.categorical, m->type);
+        return sl_fail(
+            SLUICE_ERR_USAGE,
+            "the table has %lld categorical column%s, which model.type \"%s\" does not read; leave %s out with "
+            "data.columns.ignore",
+            (long long)counts.categorical, counts.categorical == 1 ? "" : "s", m->type,
+            counts.categorical == 1 ? "it" : "them");
     if (clicks) return SLUICE_OK;
     SL_TRY(take_from_data("model.features", counts.numeric, "numeric columns", &m->features));
     bool classes = j->settings.data.target == SL_TARGET_CLASS;
@@ -617,12 +620,14 @@ static sluice_status check_headers(const sl_settings *s)
 
 static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_job_options *o, sl_job_purpose purpose)
 {
-    char data[128];
+    char data[128], hint[320];
     SL_TRY(sl_ranks_open(purpose == SL_JOB_TRAIN ? o->world : NULL, &j->ranks));
     j->log = (sl_log){ log_of_rank, j, j->ranks.rank, j->ranks.count };
     const sl_log notes = { j->ranks.rank == 0 ? o->log : NULL, o->log_user, 0, 1 };
-    int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : purpose == SL_JOB_PLAN ? sl_job_planned_ranks(o) : 0;
-    SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", sl_config_resolve(c, ranks, &notes, &j->settings)));
+    int ranks = purpose == SL_JOB_TRAIN ? j->ranks.count : sl_job_planned_ranks(o);
+    sluice_status st = is_training(purpose) ? sl_config_resolve(c, ranks, &notes, &j->settings)
+                                            : sl_config_resolve_use(c, &notes, &j->settings);
+    SL_TRY(sl_ranks_agree(&j->ranks, "reading the configuration", st));
     j->settings.optim.groups = j->settings.groups;
     if (j->waits) j->settings.plan.update = SL_UPDATE_MODE_SYNC;
     SL_TRY(sl_job_take_tuned(j, o, purpose));
@@ -633,8 +638,8 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
         return sl_fail(
             SLUICE_ERR_USAGE,
             "%s is the name of a published model, which is enough for a plan; give its folder, with config.json "
-            "and weights, for anything else",
-            sl_quote(j->settings.path).text);
+            "and weights, for anything else%s",
+            sl_quote(j->settings.path).text, sl_hub_hint(j->settings.path, hint, sizeof hint));
     if (purpose == SL_JOB_PLAN) SL_TRY(check_headers(&j->settings));
     if (j->settings.given.no_data && (purpose == SL_JOB_TRAIN || purpose == SL_JOB_EVALUATE))
         return sl_fail(SLUICE_ERR_USAGE, "data.type is missing: say what to %s on, as in --data FILE",

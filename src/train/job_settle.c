@@ -222,7 +222,7 @@ sluice_status sl_job_choose_batch(sl_job *j, const sluice_job_options *o, sl_job
         if (rows < mine) snprintf(why, sizeof why, "the largest that fits on every rank");
     }
     if (rows > 0) sl_config_choose_batch((int64_t)rows, &j->settings);
-    sl_config_tell_batch(&j->settings, rows > 0 ? why : NULL, &j->log);
+    if (purpose != SL_JOB_EVALUATE) sl_config_tell_batch(&j->settings, rows > 0 ? why : NULL, &j->log);
     return SLUICE_OK;
 }
 

@@ -658,8 +658,9 @@ static void warn_of_few_steps(const sl_run *r)
     const sl_settings *s = &r->job->settings;
     if (s->steps > 0 || r->steps >= FEW || r->job->ranks.rank != 0) return;
     sl_log_write(&r->job->log, SLUICE_LOG_WARNING,
-                 "%lld epochs are %llu steps of %lld rows; for more of them raise epochs, or lower train_batch_size",
-                 (long long)s->epochs, (unsigned long long)r->steps, (long long)s->train_batch_size);
+                 "%lld epoch%s %llu step%s of %lld row%s; for more of them raise epochs, or lower train_batch_size",
+                 (long long)s->epochs, s->epochs == 1 ? " is" : "s are", (unsigned long long)r->steps,
+                 r->steps == 1 ? "" : "s", (long long)s->train_batch_size, s->train_batch_size == 1 ? "" : "s");
 }
 
 static sluice_status count_steps(sl_run *r)

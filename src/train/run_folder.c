@@ -32,16 +32,22 @@ static sluice_status describe(const sl_job *j, sl_model_config *c)
     return SLUICE_OK;
 }
 
-/* *out is the caller's, also after a failure. */
+/* For adapters, of the tokenizer alone. *out is the caller's, also after a failure. */
 static sluice_status make_files(const sl_job *j, sl_model_files *out)
 {
     sl_model_config c;
-    const char *tokenizer = j->settings.data.tokenizer;
-    const sl_ids_meaning ids = { tokenizer[0] != '\0' ? tokenizer : NULL, j->unit, j->characters };
-    sl_images_meaning images = { .channels = j->settings.model.image.channels };
-    bool prepared = j->data != NULL && sl_data_prepared(j->data, &images.processor);
+    const sl_settings *s = &j->settings;
+    sl_ids_meaning ids = { .tokenizer = s->data.tokenizer[0] != '\0' ? s->data.tokenizer : NULL,
+                           .unit = j->unit,
+                           .characters = j->characters,
+                           .over = s->adapter[0] != '\0' ? s->adapter : NULL };
+    sl_images_meaning images = { .channels = s->model.image.channels };
+    const bool prepared = j->data != NULL && sl_data_prepared(j->data, &images.processor);
+    ids.chat = sl_data_jsonl_new_chat(j->data, &ids.date, &ids.eos);
     SL_TRY(describe(j, &c));
-    return sl_model_files_make(&c, find_source(&j->settings, c.family), &ids, prepared ? &images : NULL, out);
+    const char *source = find_source(s, c.family);
+    if (s->model.lora.rank > 0) return sl_tokenizer_files_make(&c, source, &ids, out);
+    return sl_model_files_make(&c, source, &ids, prepared ? &images : NULL, out);
 }
 
 sluice_status sl_run_check_folder(const sl_settings *s)
@@ -58,7 +64,7 @@ sluice_status sl_run_hold_files(sl_run *r)
 {
     sl_job *j = r->job;
     const sl_settings *s = &j->settings;
-    if (s->save[0] == '\0' || !sl_is_folder_output(s->save) || s->model.lora.rank > 0) return SLUICE_OK;
+    if (s->save[0] == '\0' || !sl_is_folder_output(s->save)) return SLUICE_OK;
     sluice_status st = j->ranks.rank == 0 ? make_files(j, &r->files) : SLUICE_OK;
     SL_TRY(sl_ranks_agree(&j->ranks, "files of the model", st));
     sl_model_files_hold(&r->files);
@@ -75,7 +81,8 @@ static sluice_status save_folder(sl_run *r)
                              sl_folder_save(r->job->engine->exec, s->save, s->save_type, shard_bytes, &r->files));
 }
 
-/* What a model with adapters was trained for is its adapters: a folder of them is what other programs take. */
+/* What a model with adapters was trained for is its adapters: a folder of them, with the tokenizer and the chat template that
+ * they were trained by, is what other programs take. */
 static sluice_status save_adapter(sl_run *r)
 {
     const sl_settings *s = &r->job->settings;
@@ -88,7 +95,7 @@ static sluice_status save_adapter(sl_run *r)
                                   .causal = !sl_decoder_is_encoder(family),
                                   .base = s->initial_weights };
     return sl_ranks_together(&r->job->ranks,
-                             sl_adapter_save(r->job->engine->exec, s->save, &c, sl_decoder_prefix(family)));
+                             sl_adapter_save(r->job->engine->exec, s->save, &c, sl_decoder_prefix(family), &r->files));
 }
 
 sluice_status sl_run_save_weights(sl_run *r)

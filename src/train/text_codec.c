@@ -6,6 +6,7 @@
 #include "checkpoint/folder.h"
 #include "core/alloc.h"
 #include "core/io.h"
+#include "format/adapter_config.h"
 
 static bool has_file(const char *folder, const char *name)
 {
@@ -59,11 +60,31 @@ static int32_t find_begin(const sl_text_codec *t, const sl_model_config *model)
 
 /* ---- conversations ---- */
 
-static sluice_status find_chat(sl_text_codec *t, const char *path, const char *name)
+/* The adapter that the job reads (job.c, sl_job_load_weights); "": none. */
+static const char *adapter_of(const sl_settings *s)
+{
+    if (s->adapter[0] != '\0') return s->adapter;
+    return s->model.lora.rank > 0 && sl_is_adapter_folder(s->save) ? s->save : "";
+}
+
+/* What ends a text where the folder does not say: as training has it (data/jsonl.c). */
+static sluice_status fill_end(sl_text_codec *t)
+{
+    size_t bytes;
+    int32_t end = t->folder.eos == NULL ? sl_tokenizer_end_of_text(t->tokenizer) : -1;
+    if (end < 0) return SLUICE_OK;
+    t->folder.eos = sl_strdup(sl_tokenizer_content(t->tokenizer, end, &bytes), "end of text");
+    return t->folder.eos != NULL ? SLUICE_OK : SLUICE_ERR_NO_MEMORY;
+}
+
+static sluice_status find_chat(sl_text_codec *t, const sl_settings *s, const char *path, const char *name)
 {
     char names[SL_CHAT_NAMES_BYTES];
-    if (sl_is_folder(path)) SL_TRY(sl_chat_folder_read(path, &t->folder));
+    if (sl_is_folder(path)) SL_TRY(sl_chat_folder_read(adapter_of(s), path, &t->folder));
+    SL_TRY(fill_end(t));
+    if (name == NULL && s->data.chat[0] != '\0') name = s->data.chat;
     t->chat = name != NULL ? sl_chat_find(name) : t->folder.chat;
+    t->date = s->data.chat_date[0] != '\0' ? s->data.chat_date : t->folder.date;
     if (name != NULL && t->chat == NULL)
         return sl_fail(SLUICE_ERR_USAGE, "there is no chat template \"%.100s\"; give one of %s", name,
                        sl_chat_names(names));
@@ -90,7 +111,7 @@ sluice_status sl_text_codec_open(const sl_job *j, const char *chat, sl_text_code
     SL_TRY(sl_tokenizer_open(path, &out->tokenizer));
     SL_TRY(sl_encoder_create(out->tokenizer, &out->encoder));
     SL_TRY(find_ends(out, &j->settings.model.folder));
-    SL_TRY(find_chat(out, path, chat));
+    SL_TRY(find_chat(out, &j->settings, path, chat));
     out->begin = find_begin(out, &j->settings.model.folder);
     return SLUICE_OK;
 }

@@ -16,6 +16,7 @@ typedef struct sl_text_codec {
     sl_encoder *encoder;             /* owned */
     sl_chat_folder folder;           /* of the tokenizer; what it says about conversations */
     const sl_chat_template *chat;    /* static; NULL: none is known */
+    const char *date;                /* that it tells; borrowed; NULL: the usual one */
     sl_generation_config generation; /* of the model's folder */
     sl_ids ends;                     /* tokens that end a reply */
     int32_t begin;                   /* token that a text without any other begins with; -1: none is known */
@@ -23,7 +24,7 @@ typedef struct sl_text_codec {
 
 /* The tokenizer that a job that generates uses: a folder or file; NULL: none. */
 const char *sl_job_tokenizer(const sl_job *j);
-/* Opens what the job's settings name. `chat`: name of the template; NULL: the folder's. Zero-initialise first; close also after a
+/* Opens what the job's settings name. `chat`: name of the template; NULL: that of data.template, or the folder's. Zero-initialise first; close also after a
  * failure. */
 sluice_status sl_text_codec_open(const sl_job *j, const char *chat, sl_text_codec *out);
 void sl_text_codec_close(sl_text_codec *t);

@@ -265,6 +265,30 @@ TEST(a_conversation_goes_on_line_by_line_until_its_input_ends)
     run_free(&once);
 }
 
+/* ---- what is said ---- */
+
+/* Without --quiet: what nobody said is told where it concerns the job. */
+TEST(generation_and_evaluation_say_nothing_of_what_training_alone_reads)
+{
+    static const char *const of_training[] = { "optimizer", "scheduler",  "no data is named", "epochs",
+                                               "save",      "checkpoint", "batch_size",       "accumulation" };
+    const char *folder = test_tmpdir();
+    run_result r = run_sluice(folder, "generate --model " FIXTURES "/gpt2 --prompt a --tokens 2");
+    CHECK_EQ(r.status, 0);
+    CHECK_STR(r.error, "");
+    run_free(&r);
+    run_write(folder, "text.txt", "a text of some words, and of some more words than these");
+    r = run_sluice(folder, "eval --model " FIXTURES "/gpt2 --data text.txt --set model.context=8");
+    CHECK_EQ(r.status, 0);
+    CHECK_CONTAINS(r.error, "chosen: data.type \"text\"");
+    for (size_t i = 0; i < sizeof of_training / sizeof of_training[0]; i++)
+        CHECK_THAT(strstr(r.error, of_training[i]) == NULL, "%s is told: %s", of_training[i], r.error);
+    run_free(&r);
+    r = run_sluice(folder, "plan --model " FIXTURES "/gpt2 --set model.context=8");
+    CHECK_CONTAINS(r.error, "chosen: optimizer.type");
+    run_free(&r);
+}
+
 /* ---- refused ---- */
 
 TEST(bad_prompts_and_options_are_refused_with_one_message)

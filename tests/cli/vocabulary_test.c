@@ -229,7 +229,7 @@ TEST(a_file_that_is_no_plain_text_is_read_with_a_warning_that_says_what_to_do)
     static const struct {
         const char *name, *text, *part, *second_part;
     } rows[] = {
-        { "a.jsonl", "{\"text\": \"once\"}\n{\"text\": \"upon\"}\n", "a.jsonl is JSON text", "jq -r .text" },
+        { "a.jsonl", "{\"text\": \"once\"}\n{\"text\": \"upon\"}\n", "a.jsonl is JSON text", "data.type \"jsonl\"" },
         { "a.json.data.json", "[1, 2, 3, 4, 5, 6, 7, 8, 9]", "is JSON text", "keys, quotes and escapes" },
         { "a.csv", "id,text\n1,once\n2,upon a time\n", "a.csv is a table (CSV)", "one column" },
         { "train.bin", "0123456789abcdef", "train.bin is binary", "not as token ids" },

@@ -138,3 +138,64 @@ TEST(one_tensor_is_not_called_tensors)
     CHECK_CONTAINS(r.out, "ok: 1 tensor;");
     run_free(&r);
 }
+
+TEST(a_file_that_is_no_configuration_is_told_what_it_is)
+{
+    static const struct {
+        const char *name, *text, *arguments, *says;
+    } rows[] = {
+        { "hub/config.json", "{\"model_type\": \"llama\", \"big\": 1000000000000000019884624838656}",
+          "plan hub/config.json",
+          "hub/config.json describes a model, and a run's configuration is expected; give the model's folder: --model "
+          "hub\n" },
+        { "adapter_config.json", "{\"peft_type\": \"LORA\"}", "plan adapter_config.json",
+          "describes an adapter, and a run's configuration is expected; give the adapter's folder: --adapter .\n" },
+        { "b.jsonl", "{\"messages\": []}\n{\"messages\": []}\n", "train --model hub --data a.jsonl b.jsonl",
+          "b.jsonl holds samples, and a run's configuration is expected. --data takes one file: join several with "
+          "cat" },
+        { "run.yaml", "model: {}\n", "plan run.yaml", "run.yaml is YAML, and a configuration is JSON: python3 -c" },
+        { "run", "# a comment\n\nmodel:\n  type: gpt2\n", "plan run", "run is YAML, and a configuration is JSON" },
+        /* a configuration with a mistake in it stays one */
+        { "c.json", "{\"model\": {}, \"model_type\": \"llama\"}", "plan c.json",
+          "c.json:1: unknown key \"model_type\": sluice calls it model.type\n" },
+        { "d.json", "{\"steps\": 1, }", "plan d.json", "d.json: line 1, column 14: " },
+        { "e.txt", "some words: and more of them", "plan e.txt", "e.txt: line 1, column 1: expected a value\n" },
+    };
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    make_folder(folder, "hub");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        run_write(folder, rows[i].name, rows[i].text);
+        run_result r = run_sluice(folder, rows[i].arguments);
+        CHECK_THAT(r.status == 2, "%s: %d", rows[i].arguments, r.status);
+        CHECK_CONTAINS(r.error, rows[i].says);
+        run_free(&r);
+    }
+}
+
+TEST(a_name_on_a_hub_is_answered_with_how_to_fetch_it)
+{
+    static const char *const commands[] = { "plan --model some-owner/no.model-7B --data x.txt",
+                                            "train --model meta-llama/Llama-3.1-8B --data x.txt",
+                                            "train good.json --set load=some-owner/no.model-7B",
+                                            "eval good.json --weights some-owner/no.model-7B" };
+    static const char *const paths[] = { "train good.json --set load=./owner/model", "train good.json --set load=a/b/c",
+                                         "train good.json --set load=model" };
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", test_tmpdir());
+    run_write_config(folder, "good.json", "");
+    run_write(folder, "x.txt", "words");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        run_result r = run_sluice(folder, commands[i]);
+        CHECK_THAT(r.status == 2 || r.status == 4, "%s: %d", commands[i], r.status);
+        CHECK_CONTAINS(r.error, "; sluice downloads nothing: if it is a model on a hub, `hf download ");
+        CHECK_CONTAINS(r.error, " --local-dir FOLDER` fetches it");
+        run_free(&r);
+    }
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        run_result r = run_sluice(folder, paths[i]);
+        CHECK_EQ(r.status, 4);
+        CHECK_THAT(strstr(r.error, "hub") == NULL, "%s: %s", paths[i], r.error);
+        run_free(&r);
+    }
+}

@@ -1021,6 +1021,70 @@ TEST(bad_assignments_name_the_option)
     sluice_config_destroy(c);
 }
 
+TEST(values_of_other_programs_are_answered_with_ours)
+{
+    static const struct {
+        const char *key, *theirs, *ours; /* ours NULL: there is none */
+    } rows[] = {
+        { "scheduler.type", "cosine", "WarmupCosineLR" },
+        { "scheduler.type", "LINEAR", "WarmupDecayLR" },
+        { "scheduler.type", "constant", "none" },
+        { "scheduler.type", "constant_with_warmup", "WarmupLR" },
+        { "scheduler.type", "WarmupCosinLR", "WarmupCosineLR" },
+        { "scheduler.type", "wsd", NULL },
+        { "optimizer.type", "adamw_torch", "AdamW" },
+        { "optimizer.type", "paged_adamw_8bit", "AdamW" },
+        { "optimizer.type", "FusedLamb", "LAMB" },
+        { "optimizer.type", "adamww", "AdamW" },
+        { "optimizer.type", "adafactor", NULL },
+        { "data.type", "csv", "table" },
+        { "data.type", "sharegpt", "jsonl" },
+        { "model.type", "gpt3", "gpt2" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[128], expected[64];
+        sluice_config *c;
+        REQUIRE_OK(load("{" BASE "}", &c));
+        snprintf(text, sizeof text, "%s=%s", rows[i].key, rows[i].theirs);
+        sluice_status st = sluice_config_set(c, text); /* names of models and data are looked up in the end */
+        if (st == SLUICE_OK) st = sluice_config_check(c, NULL, NULL);
+        CHECK_EQ(st, SLUICE_ERR_USAGE);
+        snprintf(expected, sizeof expected, "did you mean %s", rows[i].ours != NULL ? rows[i].ours : "");
+        CHECK_THAT(rows[i].ours != NULL ? strstr(sluice_error(), expected) != NULL
+                                        : strstr(sluice_error(), "is not built in") != NULL,
+                   "%s: %s", text, sluice_error());
+        snprintf(text, sizeof text, "%s=%s", rows[i].key, rows[i].ours);
+        if (rows[i].ours != NULL) CHECK_EQ(sluice_config_set(c, text), SLUICE_OK);
+        sluice_config_destroy(c);
+    }
+}
+
+TEST(a_length_on_the_command_line_takes_the_place_of_the_files)
+{
+    sluice_config *c;
+    sl_settings s;
+    notes n = { 0 };
+    REQUIRE_OK(load("{" MODEL ", \"epochs\": 2, " BATCH ", " SGD "}", &c));
+    REQUIRE_OK(sluice_config_set(c, "steps=7"));
+    REQUIRE_OK(sl_config_resolve(c, 1, &(sl_log){ take_note, &n, 0, 1 }, &s));
+    CHECK_EQ(s.steps, 7);
+    CHECK_EQ(s.epochs, -1);
+    CHECK_CONTAINS(n.text[SLUICE_LOG_NOTE], "config.json gives way to --set steps");
+    REQUIRE_OK(sluice_config_set(c, "epochs=3")); /* both are new */
+    CHECK_EQ(sl_config_resolve(c, 1, NULL, &s), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "--set epochs=null");
+    REQUIRE_OK(sluice_config_set(c, "epochs=null"));
+    REQUIRE_OK(sl_config_resolve(c, 1, NULL, &s));
+    CHECK_EQ(s.steps, 7);
+    sluice_config_destroy(c);
+    REQUIRE_OK(load("{" BASE "}", &c)); /* which has steps */
+    REQUIRE_OK(sluice_config_set(c, "epochs=3"));
+    REQUIRE_OK(sl_config_resolve(c, 1, NULL, &s));
+    CHECK_EQ(s.steps, -1);
+    CHECK_EQ(s.epochs, 3);
+    sluice_config_destroy(c);
+}
+
 TEST(epochs_can_replace_steps_by_assignment)
 {
     sluice_config *c;

@@ -238,6 +238,59 @@ TEST(ids_beyond_the_vocabulary_and_unknown_templates_are_refused)
     unlink(path);
 }
 
+/* What a family's text says differently is seen in what it writes, not in what marks it. */
+TEST(a_template_that_is_not_known_word_for_word_stops_the_run)
+{
+    static const char jinja[] =
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' "
+        "+ '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<hm>' }}{% endif %}";
+    char folder[] = "/tmp/sluice-jsonl-XXXXXX", from[4096], to[4096];
+    sl_data_options o =
+        options(write_data("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                           "\"content\": \"b\"}]}\n"));
+    sluice_data *d;
+    REQUIRE(mkdtemp(folder) != NULL);
+    snprintf(from, sizeof from, "%s/tokenizer.json", o.tokenizer);
+    snprintf(to, sizeof to, "%s/tokenizer.json", folder);
+    REQUIRE_OK(sl_file_copy(from, to));
+    snprintf(to, sizeof to, "%s/chat_template.jinja", folder);
+    REQUIRE_OK(sl_file_write_all(to, jinja, sizeof jinja - 1));
+    o.tokenizer = folder;
+    CHECK_EQ(sl_data_open(&o, CONTEXT, 0, &d), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "/chat_template.jinja holds a chat template that is not known word for word; the "
+                                   "nearest that is known is \"chatml\", which may write other text");
+    CHECK_CONTAINS(sluice_error(), "with data.template (--set data.template=NAME), one of llama2, ");
+    o.chat = "chatml";
+    REQUIRE_OK(sl_data_open(&o, CONTEXT, 0, &d));
+    const char *date, *eos;
+    CHECK(sl_data_jsonl_new_chat(d, &date, &eos) == sl_chat_find("chatml"));
+    d->ops->destroy(d);
+    unlink(path);
+    REQUIRE_OK(sl_dir_remove_tree(folder));
+}
+
+TEST(a_template_that_the_folder_has_is_no_new_one_unless_it_tells_another_date)
+{
+    sl_data_options o =
+        options(write_data("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                           "\"content\": \"b\"}]}\n"));
+    const char *date, *eos;
+    sluice_data *d;
+    REQUIRE_OK(sl_data_open(&o, CONTEXT, 0, &d));
+    CHECK(sl_data_jsonl_new_chat(d, &date, &eos) == NULL);
+    d->ops->destroy(d);
+    o.chat = "llama3.1";
+    o.chat_date = "03 Mar 2025";
+    REQUIRE_OK(sl_data_open(&o, CONTEXT, 0, &d));
+    CHECK(sl_data_jsonl_new_chat(d, &date, &eos) == sl_chat_find("llama3.1"));
+    CHECK_STR(date, "03 Mar 2025");
+    d->ops->destroy(d);
+    o.chat_date = "3') + ('";
+    CHECK_EQ(sl_data_open(&o, CONTEXT, 0, &d), SLUICE_ERR_USAGE);
+    CHECK_CONTAINS(sluice_error(), "data.template_date \"3') + ('\": a date has neither quotes nor backslashes");
+    unlink(path);
+}
+
 /* ---- length ---- */
 
 static char *many_turns(int turns)
@@ -307,9 +360,7 @@ TEST(what_was_cut_and_left_out_is_said_with_the_first_line)
     CHECK_CONTAINS(said.data, "cut to 97 tokens (data.truncate): 2 samples, the first on line 2");
     CHECK_CONTAINS(said.data, "left out, as an answer is empty (data.skip_empty): 1 sample, the first on line 4");
     CHECK_CONTAINS(said.data, "left out, as no token counts in the loss: 1 sample, the first on line 5");
-    CHECK_CONTAINS(
-        said.data,
-        "tokenizer_config.json is no template that is known word for word, but it has all that marks \"chatml\"");
+    CHECK_CONTAINS(said.data, "chat template chatml, from ");
     CHECK_CONTAINS(said.data, "3 samples to train on are packed into");
     d->ops->destroy(d);
     sl_text_free(&text);

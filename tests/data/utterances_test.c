@@ -288,7 +288,8 @@ TEST(characters_are_those_of_the_weights_of_the_settings_or_of_the_transcripts)
     o.kept = NULL;
     o.characters = "abc ";
     CHECK_EQ(sl_data_speech(&o, &d), SLUICE_ERR_INPUT);
-    CHECK_CONTAINS(sluice_error(), "transcripts.tsv, line 3: character \"d\" (U+0064) at byte 0 is not among the 4");
+    CHECK_CONTAINS(sluice_error(), "transcripts.tsv, line 3: character \"d\" (U+0064) at byte 0 is not among the 4 "
+                                   "characters of data.characters");
 }
 
 TEST(longer_utterances_are_left_out_and_other_lists_are_found)

@@ -8,6 +8,7 @@
 
 #include "core/alloc.h"
 #include "core/io.h"
+#include "core/sha256.h"
 #include "test.h"
 
 #define FIXTURE SLUICE_SOURCE_DIR "/tests/fixtures/chat_templates.jsonl"
@@ -172,29 +173,175 @@ TEST(a_template_that_drops_the_system_message_says_so)
     sl_chat_text_free(&out);
 }
 
-/* Texts with the features of one row each, as copies of the families' templates have them. */
+/* The row of a text; NULL: it is not known. */
+static const sl_chat_template *known(const char *jinja)
+{
+    const sl_chat_template *t = NULL;
+    char *date = NULL;
+    CHECK_EQ(sl_chat_recognise(jinja, strlen(jinja), &t, &date), SLUICE_OK);
+    sl_free(date);
+    return t;
+}
+
+static const sl_chat_template *nearest(const char *jinja)
+{
+    return sl_chat_nearest(jinja, strlen(jinja));
+}
+
+/* A text of which transformers makes what the row does, and spellings that mean the same or nearly so. */
+static const char chatml_text[] =
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+    "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 static const char chatml_copy[] =
     "{% for message in messages %}{{ \"<|im_start|>\" + message['role'] + '\\n' + message['content'] + "
     "'<|im_end|>' + '\\n' }}{% endfor %}";
+/* It answers in another form than "mistral-v1-old": a space around an answer. */
 static const char mistral_copy[] = "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ "
                                    "'[INST] ' + message['content'] + ' [/INST]' }}"
-                                   "{% else %}{{ message['content'] + eos_token }}{% endif %}{% endfor %}";
+                                   "{% else %}{{ message['content'] + eos_token + ' ' }}{% endif %}{% endfor %}";
 
-TEST(a_template_is_recognised_by_its_features_and_refused_without_them)
+TEST(a_template_is_known_word_for_word_and_never_by_what_it_resembles)
 {
-    bool exact = true;
-    CHECK(sl_chat_recognise(chatml_copy, strlen(chatml_copy), &exact) == sl_chat_find("chatml"));
-    CHECK(!exact);
-    CHECK(sl_chat_recognise(mistral_copy, strlen(mistral_copy), &exact) == sl_chat_find("mistral-v1-old"));
-    CHECK(sl_chat_recognise("", 0, &exact) == NULL);
-    CHECK(sl_chat_recognise("{{ messages }}", 14, &exact) == NULL);
-    /* a feature inside a comment is none */
-    char hidden[1024];
-    snprintf(hidden, sizeof hidden, "{# %s #}", chatml_copy);
-    CHECK(sl_chat_recognise(hidden, strlen(hidden), &exact) == NULL);
-    /* another default system message is another template */
-    snprintf(hidden, sizeof hidden, "%s{{ 'system: you are a pirate' }}", chatml_copy);
-    CHECK(sl_chat_recognise(hidden, strlen(hidden), &exact) == NULL);
+    CHECK(known(chatml_text) == sl_chat_find("chatml"));
+    CHECK(known(chatml_copy) == NULL);
+    CHECK(known(mistral_copy) == NULL);
+    CHECK(known("") == NULL);
+    CHECK(known("{{ messages }}") == NULL);
+    char longer[1024];
+    snprintf(longer, sizeof longer, "%s\n\n", chatml_text);
+    CHECK(known(longer) == sl_chat_find("chatml"));
+    snprintf(longer, sizeof longer, "%s ", chatml_text);
+    CHECK(known(longer) == NULL);
+}
+
+/* The normal form: what means nothing in a tag may differ, and nothing else. */
+TEST(a_copy_may_differ_in_what_means_nothing_in_jinja)
+{
+    static const char *const same[] = {
+        "{% for message in messages %}{{ \"<|im_start|>\" + message [ \"role\" ] + '\\n' + message['content'] + "
+        "'<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+        "{%for   message\nin messages%}{{'<|im_start|>'+message['role']+'\n'+message['content']+'<|im_end|>'+'\\n'}}"
+        "{%endfor%}{%if add_generation_prompt%}{{'<|im_start|>assistant\n'}}{%endif%}\n",
+    };
+    static const char *const other[] = {
+        /* a space in a string, one between tags, a sign that trims, a name in two */
+        "{% for message in messages %}{{'<|im_start|> ' + message['role'] + '\\n' + message['content'] + '<|im_end|>' "
+        "+ "
+        "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+        "{% for message in messages %} {{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' "
+        "+ "
+        "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+        "{% for message in messages -%}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' "
+        "+ "
+        "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+        "{% for message in messages %}{{'<|im_start|>' + mes sage['role'] + '\\n' + message['content'] + '<|im_end|>' "
+        "+ "
+        "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+    };
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) CHECK(known(same[i]) == sl_chat_find("chatml"));
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) CHECK(known(other[i]) == NULL);
+}
+
+TEST(a_text_whose_meaning_is_not_plain_has_no_normal_form)
+{
+    static const char *const texts[] = { "{# a comment #}",  "{{ {'a': 1}['a'] }}", "{{ 'open }}", "{% if a",
+                                         "{{ \"a\\\nb\" }}", "{{ 'a\r\nb' }}",      "{{ 'a\\" };
+    static const char *const pairs[][2] = { { "{{ a  .b }}", "{{ a.b }}" },
+                                            { "{{ 1 - -1 }}", "{{ 1 --1 }}" },
+                                            { "{{ \"it's\" }}", "{{ 'its' }}" },
+                                            { "{{ - a }}", "{{- a }}" } };
+    char one[65], two[65];
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        REQUIRE_OK(sl_chat_normal_sum(texts[i], strlen(texts[i]), one));
+        CHECK_THAT(one[0] == '\0', "%s has one", texts[i]);
+    }
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        REQUIRE_OK(sl_chat_normal_sum(pairs[i][0], strlen(pairs[i][0]), one));
+        REQUIRE_OK(sl_chat_normal_sum(pairs[i][1], strlen(pairs[i][1]), two));
+        CHECK_THAT(one[0] != '\0' && strcmp(one, two) != 0, "%s is taken for %s", pairs[i][0], pairs[i][1]);
+    }
+}
+
+TEST(the_nearest_template_is_named_for_one_that_is_not_known)
+{
+    char text[1024];
+    CHECK(nearest(chatml_copy) == sl_chat_find("chatml"));
+    CHECK(nearest(mistral_copy) == sl_chat_find("mistral-v1-old"));
+    CHECK(nearest("") == NULL);
+    CHECK(nearest("{{ messages }}") == NULL);
+    snprintf(text, sizeof text, "{# %s #}", chatml_copy); /* a feature inside a comment is none */
+    CHECK(nearest(text) == NULL);
+    snprintf(text, sizeof text, "%s{{ 'system: you are a pirate' }}", chatml_copy);
+    CHECK(nearest(text) == sl_chat_find("chatml"));
+
+    sl_chat_folder f = { .source = (char *)"F/chat_template.jinja", .nearest = sl_chat_find("chatml") };
+    CHECK_EQ(sl_chat_refuse(&f, "--template"), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "F/chat_template.jinja holds a chat template that is not known word for word");
+    CHECK_CONTAINS(sluice_error(), "\"chatml\", which may write other text");
+    CHECK_CONTAINS(sluice_error(), "with --template, one of llama2, llama3,");
+}
+
+TEST(the_jinja_text_of_every_row_is_known_as_that_row)
+{
+    for (int i = 0; sl_chat_at(i) != NULL; i++) {
+        const sl_chat_template *t = sl_chat_at(i), *found = NULL;
+        sl_text text = { .data = NULL };
+        char *date = NULL;
+        sl_chat_jinja(t, NULL, &text);
+        REQUIRE_OK(sl_chat_recognise(text.data, text.bytes, &found, &date));
+        CHECK_THAT(found == t, "the text of \"%s\" is taken for \"%s\"", sl_chat_name(t),
+                   found != NULL ? sl_chat_name(found) : "none");
+        CHECK((date != NULL) == (sl_chat_usual_date(t) != NULL));
+        text.data[text.bytes / 2] ^= 1;
+        sl_free(date);
+        CHECK(known(text.data) == NULL);
+        sl_text_free(&text);
+    }
+}
+
+TEST(a_jinja_text_tells_the_date_that_it_was_written_with)
+{
+    const sl_chat_template *t = sl_chat_find("llama3.1"), *found = NULL;
+    static const char *const dates[] = { "03 Mar 2025", "", "26 Jul 2024" };
+    for (size_t i = 0; i < sizeof dates / sizeof dates[0]; i++) {
+        sl_text text = { .data = NULL };
+        char *date = NULL;
+        sl_chat_jinja(t, dates[i], &text);
+        CHECK_CONTAINS(text.data, dates[i]);
+        REQUIRE_OK(sl_chat_recognise(text.data, text.bytes, &found, &date));
+        CHECK(found == t);
+        CHECK_STR(date, dates[i]);
+        sl_free(date);
+        sl_text_free(&text);
+    }
+    sl_text text = { .data = NULL };
+    sl_chat_jinja(t, "x') + ('y", &text); /* what a date never is: it would be another program */
+    CHECK(known(text.data) == NULL);
+    sl_text_free(&text);
+}
+
+/* What tests/referees/templates.py --record has found equal to the rows' renderings under transformers. */
+TEST(the_jinja_text_of_every_row_is_one_that_transformers_rendered)
+{
+    json_t *recorded = json_load_file(SLUICE_SOURCE_DIR "/tests/fixtures/chat_jinja.json", 0, NULL);
+    REQUIRE(recorded != NULL);
+    for (int i = 0; sl_chat_at(i) != NULL; i++) {
+        sl_text text = { .data = NULL };
+        sl_sha256 h;
+        uint8_t digest[32];
+        char hex[65];
+        sl_chat_jinja(sl_chat_at(i), NULL, &text);
+        sl_sha256_init(&h);
+        sl_sha256_update(&h, text.data, text.bytes);
+        sl_sha256_final(&h, digest);
+        sl_sha256_hex(digest, hex);
+        const char *wanted = json_string_value(json_object_get(recorded, sl_chat_name(sl_chat_at(i))));
+        CHECK_THAT(wanted != NULL && strcmp(hex, wanted) == 0,
+                   "the Jinja text of \"%s\" has changed: tests/referees/templates.py BUILD --record compares it again",
+                   sl_chat_name(sl_chat_at(i)));
+        sl_text_free(&text);
+    }
+    json_decref(recorded);
 }
 
 static void write_file(const char *folder, const char *name, const char *text)
@@ -209,25 +356,29 @@ TEST(a_folder_tells_its_template_and_its_tokens)
     char folder[] = "/tmp/sluice-chat-XXXXXX";
     sl_chat_folder f = { .bos = NULL };
     REQUIRE(mkdtemp(folder) != NULL);
-    REQUIRE_OK(sl_chat_folder_read(folder, &f));
+    REQUIRE_OK(sl_chat_folder_read(NULL, folder, &f));
     CHECK(f.chat == NULL && f.source == NULL && f.bos == NULL);
     write_file(folder, "tokenizer_config.json",
                "{\"bos_token\": {\"content\": \"<s>\", \"lstrip\": false}, \"eos_token\": \"</s>\", \"chat_template\": "
                "[{\"name\": "
                "\"tool_use\", \"template\": \"x\"}, {\"name\": \"default\", \"template\": \"{{ what }}\"}]}");
-    REQUIRE_OK(sl_chat_folder_read(folder, &f));
+    REQUIRE_OK(sl_chat_folder_read(NULL, folder, &f));
     CHECK(f.chat == NULL);
     CHECK_CONTAINS(f.source, "/tokenizer_config.json");
     CHECK_STR(f.bos, "<s>");
     CHECK_STR(f.eos, "</s>");
     sl_chat_folder_free(&f);
-    write_file(folder, "chat_template.jinja", chatml_copy);
-    REQUIRE_OK(sl_chat_folder_read(folder, &f));
+    write_file(folder, "chat_template.jinja", chatml_text);
+    REQUIRE_OK(sl_chat_folder_read(NULL, folder, &f));
     CHECK(f.chat == sl_chat_find("chatml"));
     CHECK_CONTAINS(f.source, "/chat_template.jinja");
     sl_chat_folder_free(&f);
+    write_file(folder, "chat_template.jinja", chatml_copy);
+    REQUIRE_OK(sl_chat_folder_read(NULL, folder, &f));
+    CHECK(f.chat == NULL && f.nearest == sl_chat_find("chatml"));
+    sl_chat_folder_free(&f);
     write_file(folder, "tokenizer_config.json", "{\"bos_token\": ");
-    CHECK_EQ(sl_chat_folder_read(folder, &f), SLUICE_ERR_INPUT);
+    CHECK_EQ(sl_chat_folder_read(NULL, folder, &f), SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "tokenizer_config.json");
     REQUIRE_OK(sl_dir_remove_tree(folder));
 }

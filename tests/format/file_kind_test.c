@@ -89,7 +89,7 @@ TEST(texts_are_told_by_their_first_bytes_and_by_their_names)
         { "page.html", "<html>", NULL, NULL },
         { "noending", "x", NULL, NULL },
         { "gz", "x", NULL, NULL },
-        { "a.jsonl", "{\"text\": \"x\"}", "JSON", "jq -r .text" },
+        { "a.jsonl", "{\"text\": \"x\"}", "JSON", "data.type \"jsonl\"" },
         { "a.JSON", "[1]", "JSON", "keys, quotes" },
         { "a.csv", "a,b\n", "CSV", "one column" },
         { "a.tsv", "a\tb\n", "CSV", "one column" },

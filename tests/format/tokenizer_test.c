@@ -175,7 +175,7 @@ typedef struct file_parts {
 
 static const char *tokenizer_text(file_parts p)
 {
-    static char text[8192];
+    static char text[32768];
 #define PART(part_, usual_) (p.part_ != NULL ? p.part_ : (usual_))
     snprintf(
         text, sizeof text,
@@ -301,6 +301,43 @@ TEST(malformed_files_are_refused_with_one_message)
     }
 }
 
+/* Reserved tokens by the hundred are a line; two are no run, nor are tokens of other ids, words or kinds. */
+TEST(runs_of_numbered_tokens_are_described_in_a_line)
+{
+    char text[65536], added[16384] = "[{\"id\": 5, \"content\": \"<eos>\", \"special\": true}";
+    const char *folder = test_tmpdir();
+    size_t used = strlen(added);
+    sl_tokenizer *t;
+    for (int i = 0; i < 120; i++)
+        used += (size_t)snprintf(added + used, sizeof added - used,
+                                 ", {\"id\": %d, \"content\": \"<|spare_%d|>\", \"special\": true}", 300 + i, 5 + i);
+    for (int i = 0; i < 2; i++)
+        used += (size_t)snprintf(added + used, sizeof added - used,
+                                 ", {\"id\": %d, \"content\": \"<two_%d>\", \"special\": true}", 420 + i, i);
+    for (int i = 0; i < 4; i++)
+        used += (size_t)snprintf(added + used, sizeof added - used,
+                                 ", {\"id\": %d, \"content\": \"<odd_%d>\", \"special\": %s}", 422 + i, i * i,
+                                 i % 2 == 0 ? "true" : "false");
+    snprintf(added + used, sizeof added - used, "]");
+    REQUIRE_OK(
+        sl_tokenizer_open(write_file(folder, "tokenizer.json", tokenizer_text((file_parts){ .added = added })), &t));
+    FILE *out = fmemopen(text, sizeof text, "w");
+    REQUIRE(out != NULL);
+    sl_tokenizer_describe(t, false, out);
+    fclose(out);
+    CHECK_CONTAINS(text, "127 added tokens\n");
+    CHECK_CONTAINS(text,
+                   "      300  \"<|spare_5|>\" to \"<|spare_124|>\", 120 tokens  special\n      420  \"<two_0>\"");
+    CHECK_CONTAINS(text, "      421  \"<two_1>\"  special\n      422  \"<odd_0>\"  special\n      423  \"<odd_1>\"");
+    CHECK(strstr(text, "spare_6|") == NULL);
+    out = fmemopen(text, sizeof text, "w");
+    REQUIRE(out != NULL);
+    sl_tokenizer_describe(t, true, out); /* programs get all of them */
+    fclose(out);
+    CHECK_CONTAINS(text, "\"<|spare_6|>\"");
+    sl_tokenizer_close(t);
+}
+
 TEST(folders_without_a_tokenizer_say_what_to_do)
 {
     sl_tokenizer *t;
@@ -308,6 +345,10 @@ TEST(folders_without_a_tokenizer_say_what_to_do)
     write_file(folder, "other.txt", "");
     CHECK_EQ(sl_tokenizer_open(folder, &t), SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "neither tokenizer.json nor vocab.json");
+    write_file(folder, "tekken.json", "{}");
+    CHECK_EQ(sl_tokenizer_open(folder, &t), SLUICE_ERR_INPUT);
+    CHECK_CONTAINS(sluice_error(), "has only tekken.json, the tokenizer in the format of Mistral's own programs");
+    CHECK_CONTAINS(sluice_error(), "/tekken.json').save_pretrained(");
     write_file(folder, "vocab.txt", "");
     CHECK_EQ(sl_tokenizer_open(folder, &t), SLUICE_ERR_INPUT);
     CHECK_CONTAINS(sluice_error(), "has only vocab.txt");
@@ -359,8 +400,8 @@ TEST(a_vocabulary_with_merges_takes_the_tokens_around_texts_from_its_configurati
           "{\"content\": \"</s>\"}}",
           2, 3 },
         { "{\"add_bos_token\": true, \"bos_token\": null}", -1, -1 },
-        { "{\"add_bos_token\": true, \"tokenizer_class\": \"Qwen2Tokenizer\"}", -1, -1 },
-        { "{\"add_eos_token\": true, \"tokenizer_class\": \"Qwen2Tokenizer\"}", -1, 1 },
+        { "{\"add_bos_token\": true, \"tokenizer_class\": \"GPT2TokenizerFast\"}", 1, -1 },
+        { "{\"add_eos_token\": true, \"tokenizer_class\": \"CodeGenTokenizer\"}", -1, 1 },
     };
     static const struct {
         const char *config, *message;
@@ -370,6 +411,9 @@ TEST(a_vocabulary_with_merges_takes_the_tokens_around_texts_from_its_configurati
         { "{\"add_eos_token\": true, \"eos_token\": 3}", "\"eos_token\" is neither text nor an object" },
         { "{\"add_eos_token\": true, \"eos_token\": \"<e>\"}", "\"<e>\" is no token of vocab.json" },
         { "[]", "is no JSON object" },
+        /* Qwen's cuts numbers into digits, which the two files do not say */
+        { "{\"tokenizer_class\": \"Qwen2Tokenizer\"}", "\"Qwen2Tokenizer\", which cuts a text in a way of its own" },
+        { "{\"tokenizer_class\": \"RobertaTokenizerFast\"}", "Make a tokenizer.json: python -c" },
         { "{", "tokenizer_config.json" },
     };
     char folder[1024];

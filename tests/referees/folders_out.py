@@ -1,5 +1,6 @@
 """Folders that sluice writes, opened by transformers: no key missing or unexpected, the same loss on the same text (so the
-same logits), the same tokens; and folders that transformers wrote, trained by sluice, keep their other files.
+same logits), the same tokens; and folders that transformers wrote, trained by sluice, keep their other files. A chat template that
+was named by hand goes with the model, the adapter and the merged model, and writes there what sluice writes.
 
     folders_out.py BUILD
 """
@@ -159,8 +160,54 @@ def through_path(family):
     print(f"  {family}: weights as they were, fp32 and bf16, whole, in shards and exported")
 
 
+TEMPLATES = ["llama2", "llama3", "llama3.1", "chatml", "qwen2", "qwen2.5", "qwen3", "qwen3-instruct", "mistral-v1-old", "mistral-v1",
+             "mistral-v3", "mistral-tekken", "gemma", "gemma3", "phi3", "phi3.5", "phi3-old", "zephyr", "alpaca"]
+TURNS = [("user", "what is it? "), ("assistant", "<think>\nwell\n</think>\n\n it is water"), ("user", " and this?\n"), ("assistant", "air ")]
+
+
+def rendered(tokenizer, template, date, prompts):
+    """What sluice writes of the conversation."""
+    messages = [{"role": role, "content": text} for role, text in (TURNS[:3] if prompts else TURNS)]
+    case = {"template": template, "bos": tokenizer.bos_token, "eos": tokenizer.eos_token, "date": date, "prompts": prompts, "messages": messages}
+    done = subprocess.run([str(BUILD / "render_chats")], input=json.dumps(case) + "\n", capture_output=True, text=True, check=True)
+    return messages, json.loads(done.stdout).get("text")
+
+
+def check_template(path, template, date=None):
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    for prompts in (False, True):
+        messages, ours = rendered(tokenizer, template, date, prompts)
+        theirs = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompts)
+        check(f"{path.name}: {template}", ours is not None and theirs == ours, f"sluice {ours!r}, transformers {theirs!r}")
+
+
+def chat_templates():
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        chat = [{"messages": [{"role": role, "content": text} for role, text in TURNS[:k]]} for k in (2, 4)]
+        (folder / "chat.jsonl").write_text("".join(json.dumps(line) + "\n" for line in chat))
+        (folder / "text.txt").write_text("it is water and it is air and what is it but water and air")
+        tokenizer = Path(__file__).resolve().parents[1] / "fixtures" / "chat_tokenizer" / "tokenizer.json"
+        write_config(folder, {**LLAMA, "context": 64}, data={"type": "text", "path": "text.txt", "tokenizer": str(tokenizer)}, save="base/")
+        sluice(folder, "train", "c.json", "--quiet", "--set", "model.context=8")  # the text is short
+        train = ["train", "--model", "base", "--data", "chat.jsonl", "--quiet", "--set", "steps=1", "--set", "train_batch_size=2", "--set", "model.context=128"]
+        for template in TEMPLATES:
+            sluice(folder, *train, "--set", f"data.template={template}", "--out", template)
+            check_template(folder / template, template)
+        dated = ["--set", "data.template=llama3.1", "--set", "data.template_date=03 Mar 2025"]
+        sluice(folder, *train, *dated, "--out", "dated")
+        check_template(folder / "dated", "llama3.1", "03 Mar 2025")
+        for template in ("chatml", "zephyr", "qwen3"):
+            sluice(folder, *train, "--lora", "--set", f"data.template={template}", "--out", f"{template}-lora/")
+            sluice(folder, "merge", "base", f"{template}-lora", "-o", f"{template}-merged")
+            check_template(folder / f"{template}-lora", template)
+            check_template(folder / f"{template}-merged", template)
+    print(f"  chat templates: {len(TEMPLATES)} saved with models, 3 with adapters and merged models")
+
+
 for name, model in MODELS.items():
     from_nothing(name, model)
+chat_templates()
 small = {"vocab_size": 256, "bos_token_id": 1, "eos_token_id": 2, "attention_dropout": 0.0}
 gpt2 = GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=CONTEXT, **small)
 llama = LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,

@@ -2,12 +2,13 @@
  *
  * Each line of standard input is {"template", "bos", "eos", "date", "prompts", "messages": [{"role", "content"}]}, and is answered
  * by a line {"text", "loss": [[begin, end], ...]} (bytes of the text) or {"error"}. With the argument "recognise" a line is
- * {"jinja"} and the answer {"template", "exact"}. */
+ * {"jinja"} and the answer {"template", "nearest", "date", "sum"}; with "jinja" a line is {"template", "date"} and the answer {"jinja"}. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/alloc.h"
 #include "format/chat_template.h"
 
 enum { MAX_MESSAGES = 64 };
@@ -54,23 +55,44 @@ static json_t *render(const json_t *line)
     return result;
 }
 
+/* The row's own Jinja text. */
+static json_t *jinja_of(const json_t *line)
+{
+    sl_text text = { .data = NULL };
+    sl_chat_jinja(sl_chat_find(json_string_value(json_object_get(line, "template"))),
+                  json_string_value(json_object_get(line, "date")), &text);
+    json_t *result = json_pack("{s:s%}", "jinja", text.data, text.bytes);
+    sl_text_free(&text);
+    return result;
+}
+
 static json_t *recognise(const json_t *line)
 {
     const json_t *jinja = json_object_get(line, "jinja");
-    bool exact;
-    const sl_chat_template *t = sl_chat_recognise(json_string_value(jinja), json_string_length(jinja), &exact);
-    return json_pack("{s:s?,s:b}", "template", t != NULL ? sl_chat_name(t) : NULL, "exact", exact);
+    char *date;
+    const sl_chat_template *t;
+    if (sl_chat_recognise(json_string_value(jinja), json_string_length(jinja), &t, &date) != SLUICE_OK)
+        return json_pack("{s:s}", "error", sluice_error());
+    const sl_chat_template *nearest = sl_chat_nearest(json_string_value(jinja), json_string_length(jinja));
+    char sum[65];
+    if (sl_chat_normal_sum(json_string_value(jinja), json_string_length(jinja), sum) != SLUICE_OK) sum[0] = '\0';
+    json_t *result = json_pack("{s:s,s:s?,s:s?,s:s?}", "sum", sum, "template", t != NULL ? sl_chat_name(t) : NULL,
+                               "nearest", nearest != NULL ? sl_chat_name(nearest) : NULL, "date", date);
+    sl_free(date);
+    return result;
 }
 
 int main(int argc, char **argv)
 {
-    bool recognises = argc > 1 && strcmp(argv[1], "recognise") == 0;
+    const char *asked = argc > 1 ? argv[1] : "";
     char *text = NULL;
     size_t capacity = 0;
     for (ssize_t bytes; (bytes = getline(&text, &capacity, stdin)) > 0;) {
         json_t *line = json_loadb(text, (size_t)bytes, 0, NULL);
         if (line == NULL) return 1;
-        answer(recognises ? recognise(line) : render(line));
+        answer(strcmp(asked, "recognise") == 0 ? recognise(line)
+               : strcmp(asked, "jinja") == 0   ? jinja_of(line)
+                                               : render(line));
         json_decref(line);
     }
     free(text);

@@ -148,7 +148,7 @@ static inline sluice_status folder_train(folder_run *r, const sluice_options *o,
         st = sluice_train_step(e, &batch, &losses[i]);
     }
     if (st == SLUICE_OK) st = sluice_hash(e, sha256, state);
-    if (st == SLUICE_OK && r->out != NULL) st = sl_adapter_save(e->exec, r->out, &r->lora, r->prefix);
+    if (st == SLUICE_OK && r->out != NULL) st = sl_adapter_save(e->exec, r->out, &r->lora, r->prefix, NULL);
     sluice_engine_destroy(e);
     sluice_graph_destroy(g);
     return st;
