@@ -503,6 +503,7 @@ class sluice_job_options(ctypes.Structure):
     tune_steps: int
     tune_keep: int
     time_step: bool
+    replies: bytes | None
 
 
 class sluice_tokenize_options(ctypes.Structure):
@@ -894,6 +895,7 @@ sluice_job_options._fields_ = [
     ("tune_steps", ctypes.c_int),
     ("tune_keep", ctypes.c_int),
     ("time_step", ctypes.c_bool),
+    ("replies", ctypes.c_char_p),
 ]
 
 sluice_tokenize_options._fields_ = [
@@ -1047,6 +1049,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "sluice_run_state_name": (ctypes.c_char_p, [ctypes.c_int]),
     "sluice_runs_look": (ctypes.c_int, [ctypes.c_char_p, ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(sluice_run_status)), ctypes.c_void_p]),
     "sluice_job_options_init_sized": (None, [ctypes.POINTER(sluice_job_options), ctypes.c_size_t]),
+    "sluice_config_check_output": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]),
     "sluice_job_config": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
     "sluice_job_plan": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
     "sluice_job_train": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
@@ -1055,12 +1058,15 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "sluice_job_generate": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(sluice_job_options)]),
     "sluice_inspect": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_bool, ctypes.c_void_p]),
     "sluice_report": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
+    "sluice_report_until": (ctypes.c_int, [ctypes.POINTER(ctypes.c_int), ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]),
     "sluice_comparison_show": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_char_p]),
     "sluice_verify": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_void_p]),
     "sluice_export": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
+    "sluice_export_until": (ctypes.c_int, [ctypes.POINTER(ctypes.c_int), ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
     "sluice_tokenize_options_init_sized": (None, [ctypes.POINTER(sluice_tokenize_options), ctypes.c_size_t]),
     "sluice_tokenize": (ctypes.c_int, [ctypes.c_char_p, ctypes.POINTER(sluice_tokenize_options), ctypes.c_void_p]),
     "sluice_merge": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
+    "sluice_merge_until": (ctypes.c_int, [ctypes.POINTER(ctypes.c_int), ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]),
     "sluice_known_machines": (None, [ctypes.c_void_p]),
     "sluice_known_models": (None, [ctypes.c_void_p]),
     "sluice_largest_models": (ctypes.c_int, [ctypes.POINTER(ctypes.c_int), ctypes.c_void_p]),
