@@ -494,7 +494,7 @@ int cli_compare(const cli_arguments *a)
 {
     comparison c;
     int status = take_arguments(a, &c);
-    if (status == 0 && a->out != NULL) status = check_page(&c);
+    if (status == 0 && a->out != NULL && a->out[0] != '\0') status = check_page(&c);
     if (status == 0 && a->out != NULL) status = cli_report(sluice_comparison_show(NULL, NULL, a->out));
     if (status != 0) return status;
     cli_catch_signals();

@@ -115,11 +115,12 @@ static bool is_run_file(const char *name)
     return false;
 }
 
-/* By what it holds: two of a run's files, for there may be one of such a name anywhere. */
+/* By what it holds: two of the files that nothing but a run makes, for there may be one of such a name anywhere. */
 static bool looks_like_run(const char *folder)
 {
+    static const char *const signs[] = { SL_RUN_LOCK, SL_LATEST_NAME, SL_JOURNAL_NAME, SL_PROFILE_NAME };
     int found = 0;
-    for (int i = 0; i < RUN_FILES; i++) found += has_file(folder, run_files[i]);
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) found += has_file(folder, signs[i]);
     return found >= 2;
 }
 
@@ -158,7 +159,7 @@ static sluice_status compare_with_runs(const sl_set_file *out)
     return strcmp(last_name(folder), SL_KEPT_MODEL) == 0 && looks_like_run(above) ? refuse_run_file(out) : SLUICE_OK;
 }
 
-/* The run that is read: also where nothing but its journal is left, and all folders in it. */
+/* The run that is read, also where nothing but its journal is left. */
 static sluice_status compare_with_run(const sl_set_file *in, const sl_set_file *out)
 {
     char run[PATH_MAX], path[PATH_MAX];
@@ -171,7 +172,7 @@ static sluice_status compare_with_run(const sl_set_file *in, const sl_set_file *
         if (snprintf(path, sizeof path, "%s/%s", run, run_files[i]) < (int)sizeof path)
             SL_TRY(sl_target_is_file(&out->target, path, &same));
     }
-    if (same || depth > 0 || (depth == 0 && is_run_file(last_name(path_of(out))))) return refuse_run_file(out);
+    if (same || (depth == 0 && is_run_file(last_name(path_of(out))))) return refuse_run_file(out);
     return SLUICE_OK;
 }
 

@@ -91,6 +91,9 @@ static sluice_status check_older(const char *path)
 static sluice_status check_page(const char *run, const char *path)
 {
     sl_file_set files;
+    sl_path_info there;
+    SL_TRY(sl_path_look(run, &there));
+    if (there.kind != SL_PATH_FOLDER) return SLUICE_OK; /* whoever reads it says so */
     sl_file_set_init(&files, NULL, NULL);
     sluice_status st = sl_file_set_add(&files, "the run", run, SL_SET_RUN);
     if (st == SLUICE_OK) st = sl_file_set_add(&files, "--out", path, SL_SET_WRITE_FILE);
