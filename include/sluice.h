@@ -926,6 +926,9 @@ typedef struct sluice_job_options {
     /* train: times the operations of one step on rank 0 for the END event, also where no profile is kept. A step of more than
      * 65,536 operations is not timed. */
     bool time_step;
+    /* generate: file for the replies, which has all of them or is what it was; NULL: they go to options.out as they come. A file
+     * that the job reads is SLUICE_ERR_USAGE. */
+    const char *replies;
 } sluice_job_options;
 SLUICE_API void sluice_job_options_init_sized(sluice_job_options *o, size_t size);
 static inline void sluice_job_options_init(sluice_job_options *o)
@@ -933,6 +936,9 @@ static inline void sluice_job_options_init(sluice_job_options *o)
     sluice_job_options_init_sized(o, sizeof *o);
 }
 
+/* Refuses, with SLUICE_ERR_USAGE, to write a result to `path` that a run of this configuration reads, or keeps in its folder, and
+ * what could not be written there; `name` says whose path it is. Changes nothing. */
+SLUICE_API sluice_status sluice_config_check_output(const sluice_config *c, const char *name, const char *path);
 /* Every key with its value as sluice_job_train would have it here, to options.out: what sluice_config_print tells, and what
  * depends on the machine. Notes about what is chosen go to options.log. */
 SLUICE_API sluice_status sluice_job_config(const sluice_config *c, const sluice_job_options *o);
@@ -950,10 +956,13 @@ SLUICE_API sluice_status sluice_job_generate(const sluice_config *c, const sluic
 /* What is in a safetensors file, a folder of a model (and whether it can be used here, or why not), a checkpoint step
  * folder, a folder of checkpoints, or a tokenizer.json. */
 SLUICE_API sluice_status sluice_inspect(const char *path, bool json, FILE *out);
+/* The three that write files have a form that stops: `stop` is polled, and what was to be written is then what it was before,
+ * SLUICE_ERR_STOPPED. NULL: never. */
 /* A report of the run whose checkpoint.path is the folder `run`, from its log and its profile, as one HTML file: out_path, or
  * report.html in the folder where that is NULL or empty. Runs that go on, were killed or have no profile have one, too. A folder
  * that no run has left anything in is SLUICE_ERR_INPUT. `out`, where not NULL, gets the path of the file. */
 SLUICE_API sluice_status sluice_report(const char *run, const char *out_path, FILE *out);
+SLUICE_API sluice_status sluice_report_until(const int *stop, const char *run, const char *out_path, FILE *out);
 /* A comparison of configurations for people. `lines`: what `sluice compare --json` prints, an object a line (docs/compare.md).
  * `out`, where not NULL, gets the table; `page`, where not NULL, is the HTML file to write. lines NULL: only makes sure that
  * `page` can be written. A line that is no such object is SLUICE_ERR_INPUT. */
@@ -970,6 +979,8 @@ SLUICE_API sluice_status sluice_verify(const char *path, FILE *out);
  * not NULL, gets a line for each file, or one for the folder. */
 SLUICE_API sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice_dtype type,
                                        uint64_t shard_bytes, FILE *out);
+SLUICE_API sluice_status sluice_export_until(const int *stop, const char *checkpoint, const char *out_path,
+                                             sluice_dtype type, uint64_t shard_bytes, FILE *out);
 /* Texts to token ids. */
 typedef struct sluice_tokenize_options {
     size_t size;               /* start from sluice_tokenize_options_init */
@@ -1004,6 +1015,8 @@ SLUICE_API sluice_status sluice_tokenize(const char *tokenizer, const sluice_tok
  * belong to the base is SLUICE_ERR_INPUT. */
 SLUICE_API sluice_status sluice_merge(const char *base, const char *adapter, const char *out_path, sluice_dtype type,
                                       uint64_t shard_bytes, FILE *out);
+SLUICE_API sluice_status sluice_merge_until(const int *stop, const char *base, const char *adapter,
+                                            const char *out_path, sluice_dtype type, uint64_t shard_bytes, FILE *out);
 /* Every machine that sluice_job_options.gpu and .host know by name, with its numbers; and every model that model.path does. */
 SLUICE_API void sluice_known_machines(FILE *out);
 SLUICE_API void sluice_known_models(FILE *out);

@@ -507,6 +507,7 @@ class sluice_job_options(Struct):
     tune_steps: int
     tune_keep: int
     time_step: bool
+    replies: bytes | None
 
 
 class sluice_tokenize_options(Struct):
@@ -900,6 +901,7 @@ sluice_job_options._fields_ = [
     ("tune_steps", ctypes.c_int),
     ("tune_keep", ctypes.c_int),
     ("time_step", ctypes.c_bool),
+    ("replies", ctypes.c_char_p),
 ]
 
 sluice_tokenize_options._fields_ = [
@@ -1053,6 +1055,7 @@ FUNCTIONS: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "sluice_run_state_name": (ctypes.c_char_p, [("state", ctypes.c_int)]),
     "sluice_runs_look": (ctypes.c_int, [("path", ctypes.c_char_p), ("found", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(sluice_run_status))), ("user", ctypes.c_void_p)]),
     "sluice_job_options_init_sized": (None, [("o", ctypes.POINTER(sluice_job_options)), ("size", ctypes.c_size_t)]),
+    "sluice_config_check_output": (ctypes.c_int, [("c", ctypes.c_void_p), ("name", ctypes.c_char_p), ("path", ctypes.c_char_p)]),
     "sluice_job_config": (ctypes.c_int, [("c", ctypes.c_void_p), ("o", ctypes.POINTER(sluice_job_options))]),
     "sluice_job_plan": (ctypes.c_int, [("c", ctypes.c_void_p), ("o", ctypes.POINTER(sluice_job_options))]),
     "sluice_job_train": (ctypes.c_int, [("c", ctypes.c_void_p), ("o", ctypes.POINTER(sluice_job_options))]),
@@ -1061,12 +1064,15 @@ FUNCTIONS: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
     "sluice_job_generate": (ctypes.c_int, [("c", ctypes.c_void_p), ("o", ctypes.POINTER(sluice_job_options))]),
     "sluice_inspect": (ctypes.c_int, [("path", ctypes.c_char_p), ("json", ctypes.c_bool), ("out", ctypes.c_void_p)]),
     "sluice_report": (ctypes.c_int, [("run", ctypes.c_char_p), ("out_path", ctypes.c_char_p), ("out", ctypes.c_void_p)]),
+    "sluice_report_until": (ctypes.c_int, [("stop", ctypes.POINTER(ctypes.c_int)), ("run", ctypes.c_char_p), ("out_path", ctypes.c_char_p), ("out", ctypes.c_void_p)]),
     "sluice_comparison_show": (ctypes.c_int, [("lines", ctypes.c_char_p), ("out", ctypes.c_void_p), ("page", ctypes.c_char_p)]),
     "sluice_verify": (ctypes.c_int, [("path", ctypes.c_char_p), ("out", ctypes.c_void_p)]),
     "sluice_export": (ctypes.c_int, [("checkpoint", ctypes.c_char_p), ("out_path", ctypes.c_char_p), ("type", ctypes.c_int), ("shard_bytes", ctypes.c_uint64), ("out", ctypes.c_void_p)]),
+    "sluice_export_until": (ctypes.c_int, [("stop", ctypes.POINTER(ctypes.c_int)), ("checkpoint", ctypes.c_char_p), ("out_path", ctypes.c_char_p), ("type", ctypes.c_int), ("shard_bytes", ctypes.c_uint64), ("out", ctypes.c_void_p)]),
     "sluice_tokenize_options_init_sized": (None, [("o", ctypes.POINTER(sluice_tokenize_options)), ("size", ctypes.c_size_t)]),
     "sluice_tokenize": (ctypes.c_int, [("tokenizer", ctypes.c_char_p), ("options", ctypes.POINTER(sluice_tokenize_options)), ("out", ctypes.c_void_p)]),
     "sluice_merge": (ctypes.c_int, [("base", ctypes.c_char_p), ("adapter", ctypes.c_char_p), ("out_path", ctypes.c_char_p), ("type", ctypes.c_int), ("shard_bytes", ctypes.c_uint64), ("out", ctypes.c_void_p)]),
+    "sluice_merge_until": (ctypes.c_int, [("stop", ctypes.POINTER(ctypes.c_int)), ("base", ctypes.c_char_p), ("adapter", ctypes.c_char_p), ("out_path", ctypes.c_char_p), ("type", ctypes.c_int), ("shard_bytes", ctypes.c_uint64), ("out", ctypes.c_void_p)]),
     "sluice_known_machines": (None, [("out", ctypes.c_void_p)]),
     "sluice_known_models": (None, [("out", ctypes.c_void_p)]),
     "sluice_largest_models": (ctypes.c_int, [("stop", ctypes.POINTER(ctypes.c_int)), ("out", ctypes.c_void_p)]),

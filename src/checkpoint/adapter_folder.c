@@ -262,7 +262,7 @@ static sluice_status finish(void *user)
     f->file = NULL;
     if (st == SLUICE_OK) st = sl_folder_output_path(&f->w->output, SL_ADAPTER_CONFIG, path);
     if (st == SLUICE_OK) st = sl_file_replace(path, f->config->data, f->config->bytes);
-    if (st == SLUICE_OK && f->w->others != NULL) st = sl_model_files_write(f->w->others, f->w->output.target.temporary);
+    if (st == SLUICE_OK && f->w->others != NULL) st = sl_model_files_write(f->w->others, f->w->output.claim.temporary);
     if (st != SLUICE_OK) return st;
     return sl_folder_output_finish(&f->w->output, sl_is_model_file_name);
 }

@@ -14,6 +14,7 @@
 #include "checkpoint/run_identity.h"
 #include "core/io.h"
 #include "core/log.h"
+#include "core/run_names.h"
 #include "optim/optim.h"
 #include "runtime/exec.h"
 
@@ -79,8 +80,6 @@ sluice_status sl_checkpoint_finish(sl_save *save, char *path);
  * naming the setting and both values, or SLUICE_ERR_INPUT naming the tensor; nothing is loaded then. */
 sluice_status sl_checkpoint_load(sl_exec *x, const sl_checkpoint_slots *slots, const char *folder,
                                  const sl_identity *identity, const sl_log *log, sl_checkpoint_meta *meta);
-/* The link in a folder of checkpoints that leads to the best one. */
-#define SL_BEST_NAME "best"
 /* Makes that link lead to step-N where there is one. A save of a step that is its own meta.best.step does so; a run that was
  * killed in between does it when it goes on. Needs the folder's lock. */
 sluice_status sl_checkpoint_name_best(const char *folder, uint64_t step);

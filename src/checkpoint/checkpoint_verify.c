@@ -190,9 +190,9 @@ void sl_data_walk_end(sl_data_walk *w)
 
 #define MOST_READERS 16 /* each has SL_SCRATCH_BYTES; more do not make a disk faster */
 
-sluice_status sl_verify_data(const sl_manifest *m, const char *folder, const int64_t *target)
+sluice_status sl_verify_data(const int *stop, const sl_manifest *m, const char *folder, const int64_t *target)
 {
-    sl_data_walk w = { .m = m, .folder = folder, .target = target, .share_count = 1 };
+    sl_data_walk w = { .m = m, .folder = folder, .target = target, .share_count = 1, .stop = stop };
     int cpus = sl_cpu_count();
     bool done = false;
     sluice_status st = sl_pool_create(cpus < MOST_READERS ? cpus : MOST_READERS, &w.own_pool);

@@ -43,7 +43,7 @@ typedef struct sl_data_walk {
 /* The next chunks that are to be read; an sl_round_fn. */
 sluice_status sl_data_walk_next(void *walk, bool *done);
 void sl_data_walk_end(sl_data_walk *w); /* after success and failure alike */
-/* Verifies everything, or what `target` maps, at once, on all CPUs. */
-sluice_status sl_verify_data(const sl_manifest *m, const char *folder, const int64_t *target);
+/* Verifies everything, or what `target` maps, at once, on all CPUs. stop: see sl_data_walk. */
+sluice_status sl_verify_data(const int *stop, const sl_manifest *m, const char *folder, const int64_t *target);
 
 #endif

@@ -11,30 +11,31 @@
 #include "checkpoint/stored.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
-#include "core/output.h"
+#include "core/file_set.h"
 #include "core/utf8.h"
 
 /* ---- Which checkpoint ---- */
 
-static sluice_status verify_weights(const sl_manifest *m, const char *folder)
+static sluice_status verify_weights(const int *stop, const sl_manifest *m, const char *folder)
 {
     int64_t *target = sl_alloc_array((size_t)m->tensor_count, sizeof *target, "checkpoint tensors");
     if (target == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int64_t i = 0; i < m->tensor_count; i++) target[i] = sl_state_is_in_files(&m->tensors[i]) ? i : -1;
-    sluice_status st = sl_verify_data(m, folder, target);
+    sluice_status st = sl_verify_data(stop, m, folder, target);
     sl_free(target);
     return st;
 }
 
 /* A manifest in a known format whose weights verify. *known is false where it is of another format. */
-static sluice_status open_checkpoint(const char *folder, const uint64_t *step, sl_manifest **out, bool *known)
+static sluice_status open_checkpoint(const int *stop, const char *folder, const uint64_t *step, sl_manifest **out,
+                                     bool *known)
 {
     sl_manifest *m = NULL;
     *known = true;
     SL_TRY(sl_manifest_read(folder, step, &m));
     sluice_status st = sl_manifest_check_format(m, folder);
     *known = st == SLUICE_OK;
-    if (st == SLUICE_OK) st = verify_weights(m, folder);
+    if (st == SLUICE_OK) st = verify_weights(stop, m, folder);
     if (st == SLUICE_OK)
         *out = m;
     else
@@ -43,8 +44,8 @@ static sluice_status open_checkpoint(const char *folder, const uint64_t *step, s
 }
 
 /* The newest that verifies; damaged ones are told of and passed over. *out stays NULL where there is none. */
-static sluice_status open_newest(const char *folder, const sl_entries *e, FILE *out_text, char path[PATH_MAX],
-                                 sl_manifest **out)
+static sluice_status open_newest(const int *stop, const char *folder, const sl_entries *e, FILE *out_text,
+                                 char path[PATH_MAX], sl_manifest **out)
 {
     char first_fault[SL_MESSAGE_BYTES] = "";
     sluice_status first = SLUICE_OK;
@@ -52,7 +53,7 @@ static sluice_status open_newest(const char *folder, const sl_entries *e, FILE *
         bool known;
         if (e->list[i].kind == SL_ENTRY_TMP) continue;
         SL_TRY(sl_entry_path(folder, e->list[i], path));
-        sluice_status st = open_checkpoint(path, &e->list[i].step, out, &known);
+        sluice_status st = open_checkpoint(stop, path, &e->list[i].step, out, &known);
         if (st == SLUICE_OK || !known || (st != SLUICE_ERR_INPUT && st != SLUICE_ERR_IO)) return st;
         if (out_text != NULL) fprintf(out_text, "%s: skipped: %s\n", sl_show(path).text, sluice_error());
         if (first == SLUICE_OK) sl_error_copy(first_fault);
@@ -74,17 +75,18 @@ static sluice_status refuse_file(const char *path)
 }
 
 /* *path gets the step's own folder. */
-static sluice_status choose(const char *checkpoint, FILE *out_text, char path[PATH_MAX], sl_manifest **out)
+static sluice_status choose(const int *stop, const char *checkpoint, FILE *out_text, char path[PATH_MAX],
+                            sl_manifest **out)
 {
     sl_entries e;
     bool known;
     if (sl_has_manifest(checkpoint)) {
         snprintf(path, PATH_MAX, "%s", checkpoint); /* its manifest's path fitted */
-        return open_checkpoint(path, NULL, out, &known);
+        return open_checkpoint(stop, path, NULL, out, &known);
     }
     if (sl_path_exists(checkpoint) && !sl_is_folder(checkpoint)) return refuse_file(checkpoint);
     SL_TRY(sl_entries_read(checkpoint, &e));
-    sluice_status st = open_newest(checkpoint, &e, out_text, path, out);
+    sluice_status st = open_newest(stop, checkpoint, &e, out_text, path, out);
     sl_entries_free(&e);
     return st;
 }
@@ -124,6 +126,19 @@ static sluice_status write_weights(export *x)
 }
 
 /* ---- What may be written ---- */
+
+/* Before the checkpoint is opened: no file of its run is, and there can be files of these names at all. */
+static sluice_status check_run(const char *out_path, bool is_folder, const char *checkpoint)
+{
+    sl_file_set files;
+    sl_file_set_init(&files, sl_model_folder_signs, sl_is_model_member);
+    sluice_status st = sl_file_set_add(&files, "the checkpoint", checkpoint, SL_SET_RUN);
+    if (st == SLUICE_OK)
+        st = sl_file_set_add(&files, "--out", out_path, is_folder ? SL_SET_WRITE_FOLDER : SL_SET_WRITE_FILE);
+    if (st == SLUICE_OK) st = sl_file_set_check(&files);
+    sl_file_set_free(&files);
+    return st;
+}
 
 /* None of the checkpoint's own files is. */
 static sluice_status check_output(const char *path, const sl_manifest *m, const char *folder)
@@ -185,7 +200,10 @@ static sluice_status export_files(export *x, const sl_manifest *m, const char *f
     x->files.tell = tell;
     x->files.user = x;
     SL_TRY(check_outputs(x, m, folder));
-    return write_weights(x);
+    sluice_status st = write_weights(x);
+    if (st != SLUICE_ERR_STOPPED || !sl_weights_files_have_index(&x->files)) return st;
+    return sl_fail(st, "stopped by a signal while exporting; some of the %d files may be written, the index is not",
+                   x->files.file_count);
 }
 
 /* ---- A folder ---- */
@@ -257,6 +275,12 @@ static sluice_status refuse_tiles(const sl_manifest *m, const char *folder)
 sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice_dtype type, uint64_t shard_bytes,
                             FILE *out)
 {
+    return sluice_export_until(NULL, checkpoint, out_path, type, shard_bytes, out);
+}
+
+sluice_status sluice_export_until(const int *stop, const char *checkpoint, const char *out_path, sluice_dtype type,
+                                  uint64_t shard_bytes, FILE *out)
+{
     char folder[PATH_MAX];
     sl_manifest *m = NULL;
     export x = { .path = out_path, .out = out };
@@ -266,12 +290,14 @@ sluice_status sluice_export(const char *checkpoint, const char *out_path, sluice
         return sl_fail(SLUICE_ERR_USAGE, "sluice_export: the type is %d, must be SLUICE_F32, SLUICE_BF16 or SLUICE_F16",
                        (int)type);
     bool is_folder = sl_is_folder_output(out_path);
+    SL_TRY(check_run(out_path, is_folder, checkpoint));
     SL_TRY(is_folder ? try_folder(out_path, checkpoint) : try_files(out_path, shard_bytes));
-    SL_TRY(choose(checkpoint, out, folder, &m));
+    SL_TRY(choose(stop, checkpoint, out, folder, &m));
     sluice_status st = refuse_tiles(m, folder);
     if (st == SLUICE_OK) st = sl_stored_open(&x.stored, m, folder);
     if (st == SLUICE_OK) {
         x.stored.state.file_type = type;
+        x.stored.stop = stop;
         if (is_folder)
             st = export_folder(&x, folder, shard_bytes);
         else

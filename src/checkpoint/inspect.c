@@ -332,7 +332,7 @@ static sluice_status verify_step(const char *path, const uint64_t *step, FILE *o
     sl_manifest *m = NULL;
     char size[32];
     SL_TRY(read_known(path, step, &m));
-    sluice_status st = sl_verify_data(m, path, NULL);
+    sluice_status st = sl_verify_data(NULL, m, path, NULL);
     if (st == SLUICE_OK)
         fprintf(out, "%s: ok: step %" PRIu64 ", %" PRId64 " tensor%s, %s, every checksum matches\n", path, m->meta.step,
                 m->tensor_count, plural(m->tensor_count), sl_format_bytes(data_bytes(m), size, sizeof size));

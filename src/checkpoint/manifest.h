@@ -8,9 +8,9 @@
 
 #include "checkpoint/state.h"
 #include "core/arena.h"
+#include "core/run_names.h"
 #include "format/text_buffer.h"
 
-#define SL_MANIFEST_NAME "manifest.json"
 /* Pieces begin at multiples of this in their file, and a file's size is a multiple of SL_FILE_ALIGNMENT for direct
  * writes. */
 #define SL_PIECE_ALIGNMENT 64

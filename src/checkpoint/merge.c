@@ -12,7 +12,9 @@
 #include "checkpoint/state.h"
 #include "core/alloc.h"
 #include "core/bytes.h"
+#include "core/file_set.h"
 #include "core/quote.h"
+#include "core/stop.h"
 #include "format/adapter_config.h"
 #include "format/weights_set.h"
 
@@ -32,6 +34,7 @@ typedef struct merging {
     int64_t used, changed;    /* tensors of the adapter that have found their place; of the base that it changes */
     float *a, *b, *row;       /* owned; of the adapter read last, and one row of the product's sum */
     int64_t loaded;           /* its tensor; -1: none */
+    const int *stop;          /* a request to stop; NULL: never */
 } merging;
 
 /* ---- Names ---- */
@@ -162,6 +165,7 @@ static sluice_status read_merged(void *user, int64_t tensor, uint64_t first, uin
 {
     merging *m = user;
     const merged_tensor *t = &m->sources[tensor];
+    SL_TRY(sl_stop_poll(m->stop, "merging"));
     SL_TRY(t->whole != NULL ? read_part(m->adapter, t->whole, first, count, out)
                             : read_part(m->base, t->base, first, count, out));
     return t->a != NULL ? add_product(m, tensor, first, count, out) : SLUICE_OK;
@@ -283,10 +287,29 @@ static sluice_status open_both(merging *m, const char *base, const char *adapter
     return sl_weights_set_open(base, &m->base);
 }
 
+/* Neither of the two is replaced by what is made of them. */
+static sluice_status check_files(const char *base, const char *adapter, const char *out_path)
+{
+    sl_file_set files;
+    sl_file_set_init(&files, sl_model_folder_signs, sl_is_model_member);
+    sluice_status st = sl_file_set_add(&files, "the base model", base, SL_SET_READ);
+    if (st == SLUICE_OK) st = sl_file_set_add(&files, "the adapter", adapter, SL_SET_READ);
+    if (st == SLUICE_OK) st = sl_file_set_add(&files, "--out", out_path, SL_SET_WRITE_FOLDER);
+    if (st == SLUICE_OK) st = sl_file_set_check(&files);
+    sl_file_set_free(&files);
+    return st;
+}
+
 sluice_status sluice_merge(const char *base, const char *adapter, const char *out_path, sluice_dtype type,
                            uint64_t shard_bytes, FILE *out)
 {
-    merging m = { .loaded = -1 };
+    return sluice_merge_until(NULL, base, adapter, out_path, type, shard_bytes, out);
+}
+
+sluice_status sluice_merge_until(const int *stop, const char *base, const char *adapter, const char *out_path,
+                                 sluice_dtype type, uint64_t shard_bytes, FILE *out)
+{
+    merging m = { .loaded = -1, .stop = stop };
     SL_NEED_PATH(base);
     SL_NEED_PATH(adapter);
     SL_NEED_PATH(out_path);
@@ -296,6 +319,7 @@ sluice_status sluice_merge(const char *base, const char *adapter, const char *ou
             "sluice_merge: the type is %d, must be SLUICE_F32, SLUICE_BF16, SLUICE_F16, or SLUICE_I32 for the "
             "base's",
             (int)type);
+    SL_TRY(check_files(base, adapter, out_path));
     sl_arena_init(&m.arena, "adapter");
     sluice_status st = open_both(&m, base, adapter);
     if (st == SLUICE_OK) st = write_merged(&m, base, adapter, out_path, type == SLUICE_I32 ? NULL : &type, shard_bytes);

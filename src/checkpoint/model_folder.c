@@ -27,7 +27,7 @@ sluice_status sl_folder_writing_finish(void *writing)
 {
     sl_folder_writing *w = writing;
     sluice_status st = sl_weights_files_finish(&w->weights);
-    if (st == SLUICE_OK) st = sl_model_files_write(w->others, w->output.target.temporary);
+    if (st == SLUICE_OK) st = sl_model_files_write(w->others, w->output.claim.temporary);
     if (st == SLUICE_OK) return sl_folder_output_finish(&w->output, sl_is_model_file_name);
     sl_folder_output_drop(&w->output);
     return st;

@@ -4,10 +4,8 @@
 
 #include "checkpoint/weights_files.h"
 #include "core/output_folder.h"
+#include "core/run_names.h"
 #include "format/model_files.h"
-
-/* Beside the checkpoints of a run: the files of its model without weights, from which an export makes a whole folder. */
-#define SL_KEPT_MODEL "model"
 
 /* A folder on its way; rank 0's. */
 typedef struct sl_folder_writing {

@@ -241,9 +241,9 @@ static sluice_status remove_older(const char *folder, uint64_t step, uint64_t be
 static sluice_status name_latest(const char *folder, uint64_t step)
 {
     char path[PATH_MAX], text[64];
-    SL_TRY(sl_folder_path(folder, "latest", path));
+    SL_TRY(sl_folder_path(folder, SL_LATEST_NAME, path));
     int bytes = snprintf(text, sizeof text, "step-%" PRIu64 "\n", step);
-    return sl_file_replace(path, text, (size_t)bytes);
+    return sl_file_replace_held(path, text, (size_t)bytes);
 }
 
 /* Nothing where the step is not there, or is called so already. */

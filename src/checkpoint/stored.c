@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "checkpoint/folder.h"
+#include "core/stop.h"
 #include "format/safetensors.h"
 
 static sluice_status read_chunk(const sl_stored *s, sl_stored_chunk *c, sl_file *file)
@@ -89,6 +90,7 @@ static sluice_status read_tensor(void *user, int64_t tensor, uint64_t first, uin
 {
     sl_stored *s = user;
     uint64_t end = first + count;
+    SL_TRY(sl_stop_poll(s->stop, "exporting"));
     for (int64_t i = find_piece(s, tensor, first); first < end; i++) {
         const sl_manifest_piece *p = s->pieces[i];
         uint64_t piece_end = p->first + p->count, to = piece_end < end ? piece_end : end;

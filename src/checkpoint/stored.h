@@ -23,6 +23,7 @@ typedef struct sl_stored {
     const sl_manifest_piece **pieces; /* owned; by tensor and element */
     sl_stored_chunk chunks[SL_STORED_CHUNKS];
     uint64_t uses;
+    const int *stop; /* a request to stop ends a reading (core/stop.h); NULL after opening */
 } sl_stored;
 
 sluice_status sl_stored_open(sl_stored *s, const sl_manifest *m, const char *folder);

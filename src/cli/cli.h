@@ -47,6 +47,7 @@ typedef struct cli_command {
     const char *
         operand; /* its name in the help, "A B ..." where more follow it, "A [A ...]" where they may; NULL: takes none */
     bool operand_optional;
+    bool on_ranks; /* a launcher may start it as several ranks: it trains, or writes nothing but to standard output */
     const char *help;
 } cli_command;
 
@@ -114,8 +115,11 @@ void cli_what_would_help(const cli_arguments *a, char *out, size_t bytes);
 
 /* ---- signals.c ---- */
 
-/* From here SIGTERM, SIGINT and, where it is not ignored, SIGHUP ask the run to stop (a second SIGTERM or SIGINT kills), SIGUSR1 asks for a save, and SIGPIPE is an
- * error of the write instead of death. */
+/* In every command: a closed pipe and a file over its limit are errors of the write, with a message and an exit status, instead
+ * of death. */
+void cli_ignore_write_signals(void);
+/* From here SIGTERM, SIGINT and, where it is not ignored, SIGHUP ask the run to stop (a second SIGTERM or SIGINT kills), and SIGUSR1
+ * asks for a save. */
 void cli_catch_signals(void);
 const int *cli_stop_flag(void);
 int *cli_save_flag(void);

@@ -474,10 +474,27 @@ static int take_arguments(const cli_arguments *a, comparison *c)
     return 0;
 }
 
+/* The page is no file that one of the runs reads or writes; 0, or the exit status after a message. */
+static int check_page(const comparison *c)
+{
+    int status = 0;
+    for (int i = 0; i < c->variant_count && status == 0; i++) {
+        sluice_config *config;
+        cli_arguments own = *c->arguments;
+        own.operand = c->variants[i].config;
+        status = cli_load_config(&own, &config);
+        if (status != 0) break;
+        status = cli_report(sluice_config_check_output(config, "--out", c->arguments->out));
+        sluice_config_destroy(config);
+    }
+    return status;
+}
+
 int cli_compare(const cli_arguments *a)
 {
     comparison c;
     int status = take_arguments(a, &c);
+    if (status == 0 && a->out != NULL && a->out[0] != '\0') status = check_page(&c);
     if (status == 0 && a->out != NULL) status = cli_report(sluice_comparison_show(NULL, NULL, a->out));
     if (status != 0) return status;
     cli_catch_signals();

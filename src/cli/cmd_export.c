@@ -11,5 +11,7 @@ int cli_export(const cli_arguments *a)
         return cli_usage("export: --dtype: \"%.40s\" is not one of fp32, bf16, fp16", a->dtype);
     if (a->best && snprintf(best, sizeof best, "%s/best", a->operand) >= (int)sizeof best)
         return cli_usage("export: the path of the checkpoints is too long");
-    return cli_report(sluice_export(a->best ? best : a->operand, a->out, type, shard, a->quiet ? NULL : stdout));
+    cli_catch_signals();
+    return cli_report(sluice_export_until(cli_stop_flag(), a->best ? best : a->operand, a->out, type, shard,
+                                          a->quiet ? NULL : stdout));
 }

@@ -12,5 +12,7 @@ int cli_merge(const cli_arguments *a)
     if (a->dtype != NULL && !cli_float_type(a->dtype, &type))
         return cli_usage("merge: --dtype: \"%.40s\" is not one of fp32, bf16, fp16", a->dtype);
     uint64_t shard = a->shard_size > 0 ? (uint64_t)a->shard_size : SHARD_BYTES;
-    return cli_report(sluice_merge(a->operand, a->operands[0], a->out, type, shard, a->quiet ? NULL : stdout));
+    cli_catch_signals();
+    return cli_report(
+        sluice_merge_until(cli_stop_flag(), a->operand, a->operands[0], a->out, type, shard, a->quiet ? NULL : stdout));
 }

@@ -3,5 +3,6 @@
 
 int cli_report_run(const cli_arguments *a)
 {
-    return cli_report(sluice_report(a->operand, a->out, stdout));
+    cli_catch_signals();
+    return cli_report(sluice_report_until(cli_stop_flag(), a->operand, a->out, stdout));
 }

@@ -50,25 +50,36 @@ int cli_launched_ranks(void)
     return 1;
 }
 
-/* As --set KEY=VALUE, for values of any text; `end` stands behind it. NULL: the option was not given. */
-static sluice_status set_text(sluice_config *config, const char *key, const char *value, const char *end)
+/* As --set KEY=VALUE, for values of any text. NULL: the option was not given. */
+static sluice_status set_text(sluice_config *config, const char *key, const char *value)
 {
     char assignment[4096 + 32];
     if (value == NULL) return SLUICE_OK;
-    snprintf(assignment, sizeof assignment, "%s=%.4096s%s", key, value, end);
+    snprintf(assignment, sizeof assignment, "%s=%.4096s", key, value);
+    return sluice_config_set(config, assignment);
+}
+
+/* A folder, which one slash at the end says. */
+static sluice_status set_folder(sluice_config *config, const char *key, const char *value)
+{
+    char assignment[4096 + 32];
+    if (value == NULL) return SLUICE_OK;
+    size_t length = strlen(value);
+    while (length > 1 && value[length - 1] == '/') length--;
+    snprintf(assignment, sizeof assignment, "%s=%.*s/", key, (int)(length < 4096 ? length : 4096), value);
     return sluice_config_set(config, assignment);
 }
 
 /* The options that stand for keys. A file of data that is named here says its type, whatever a configuration says of its own. */
 static sluice_status set_options(sluice_config *config, const cli_arguments *a)
 {
-    sluice_status status = set_text(config, "model.path", a->model, "");
-    if (status == SLUICE_OK) status = set_text(config, "data.path", a->data, "");
+    sluice_status status = set_text(config, "model.path", a->model);
+    if (status == SLUICE_OK) status = set_text(config, "data.path", a->data);
     if (status == SLUICE_OK && a->data != NULL) status = sluice_config_set(config, "data.type=null");
     if (status == SLUICE_OK && a->lora) status = sluice_config_set(config, "lora.enabled=true");
-    if (status == SLUICE_OK) status = set_text(config, "lora.path", a->adapter, "");
+    if (status == SLUICE_OK) status = set_text(config, "lora.path", a->adapter);
     if (status == SLUICE_OK && a->gpu != NULL) status = sluice_config_set(config, "device=cuda");
-    return status == SLUICE_OK ? set_text(config, "save", a->save, "/") : status;
+    return status == SLUICE_OK ? set_folder(config, "save", a->save) : status;
 }
 
 sluice_status cli_make_config(const cli_arguments *a, sluice_config **out)
@@ -128,6 +139,7 @@ void cli_job_options(const cli_arguments *a, sluice_job_options *out)
     out->in = stdin;
     out->best = a->best;
     out->predictions = a->predictions;
+    out->replies = a->out;
     out->stops = a->stops;
     out->stop_count = a->stop_count;
     if (a->steps > 0) out->tune_steps = (int)a->steps;
@@ -164,26 +176,12 @@ static void on_log(void *user, sluice_log_level level, const char *line)
     cli_log((void *)(uintptr_t)t->arguments, level, line);
 }
 
-/* Closes the file of results; a failure there becomes exit status 6, unless `status` already tells of another. */
-static int close_results(FILE *out, const char *path, int status)
-{
-    bool failed = ferror(out) != 0;
-    errno = 0;
-    if (fclose(out) == 0 && !failed) return status;
-    fprintf(stderr, "sluice: %s: %s\n", path, errno != 0 ? strerror(errno) : "write failed");
-    return status == 0 ? sluice_exit_status(SLUICE_ERR_IO) : status;
-}
-
 int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config *c, const sluice_job_options *o),
                 char *refusal, size_t bytes)
 {
     sluice_config *config;
     sluice_job_options options;
     teller t = { .arguments = a, .events = { .out = stdout }, .refusal = refusal, .refusal_bytes = bytes };
-    if (cli_launched_ranks() > 1)
-        return cli_usage(
-            "started by a launcher as one of %d ranks, but only train runs on several: start it without the launcher",
-            cli_launched_ranks());
     int exit_status = cli_load_config(a, &config);
     if (exit_status != 0) return exit_status;
     cli_catch_signals();
@@ -194,19 +192,11 @@ int cli_run_job(const cli_arguments *a, sluice_status (*job)(const sluice_config
     options.log = on_log;
     options.log_user = &t;
     options.stop = cli_stop_flag();
-    if (a->out != NULL) options.out = fopen(a->out, "w");
-    if (options.out == NULL) {
-        fprintf(stderr, "sluice: %s: %s\n", a->out, strerror(errno));
-        exit_status = sluice_exit_status(SLUICE_ERR_IO);
-    } else {
-        sluice_status status = job(config, &options);
-        cli_progress_clear(&t.progress);
-        cli_events_free(&t.events);
-        exit_status = cli_report(status);
-        if (a->out != NULL) exit_status = close_results(options.out, a->out, exit_status);
-    }
+    sluice_status status = job(config, &options);
+    cli_progress_clear(&t.progress);
+    cli_events_free(&t.events);
     sluice_config_destroy(config);
-    return exit_status;
+    return cli_report(status);
 }
 
 bool cli_float_type(const char *name, sluice_dtype *out)

@@ -7,32 +7,34 @@
 #include "cli/manual.h"
 
 const cli_command cli_commands[] = {
-    { "plan", cli_plan, "CONFIG", false, "print memory, transfers and expected step time; runs nothing" },
-    { "train", cli_train, "CONFIG", false, "plan, then train" },
-    { "tune", cli_tune, "CONFIG", false,
+    { "plan", cli_plan, "CONFIG", false, false, "print memory, transfers and expected step time; runs nothing" },
+    { "train", cli_train, "CONFIG", false, true, "plan, then train" },
+    { "tune", cli_tune, "CONFIG", false, true,
       "measure the arrangements of a step that are expected to be fastest; train takes the best for what is on auto" },
-    { "status", cli_status, "RUN [RUN ...]", false,
+    { "status", cli_status, "RUN [RUN ...]", false, true,
       "tell how a run is doing: its checkpoint.path, or a folder with several" },
-    { "eval", cli_eval, "CONFIG", false, "compute loss and accuracy on the validation data" },
-    { "generate", cli_generate, "CONFIG", false, "write text with a trained language model" },
-    { "merge", cli_merge, "BASE ADAPTER", false, "write a model's folder with a PEFT adapter added to its weights" },
-    { "tokenize", cli_tokenize, "FOLDER TEXT ...", false,
+    { "eval", cli_eval, "CONFIG", false, false, "compute loss and accuracy on the validation data" },
+    { "generate", cli_generate, "CONFIG", false, false, "write text with a trained language model" },
+    { "merge", cli_merge, "BASE ADAPTER", false, false,
+      "write a model's folder with a PEFT adapter added to its weights" },
+    { "tokenize", cli_tokenize, "FOLDER TEXT ...", false, false,
       "turn texts into a file of token ids; without --out print ids and tokens" },
-    { "export", cli_export, "CHECKPOINT", false, "write the weights of a checkpoint as safetensors" },
-    { "inspect", cli_inspect, "PATH", false,
+    { "export", cli_export, "CHECKPOINT", false, false, "write the weights of a checkpoint as safetensors" },
+    { "inspect", cli_inspect, "PATH", false, true,
       "list what a safetensors file, a folder of a model, a checkpoint or a folder of checkpoints contains" },
-    { "compare", cli_compare, "CONFIG [CONFIG ...]", false,
+    { "compare", cli_compare, "CONFIG [CONFIG ...]", false, true,
       "run configurations in turn: speed, memory, traffic, losses, the same bits or not; one alone: beside itself "
       "without ZeRO "
       "and offloading" },
-    { "report", cli_report_run, "RUN", false,
+    { "report", cli_report_run, "RUN", false, false,
       "make an HTML page of a run from its folder: result, curves, the timeline and the memory of a step" },
-    { "verify", cli_verify, "PATH", false, "check every byte of a file or checkpoint against its checksums" },
-    { "devices", cli_devices, "FOLDER [FOLDER ...]", true,
+    { "verify", cli_verify, "PATH", false, true, "check every byte of a file or checkpoint against its checksums" },
+    { "devices", cli_devices, "FOLDER [FOLDER ...]", true, true,
       "list CPU, memory, GPUs and what is built in; with --measure also how fast they are, or the disks of FOLDERs" },
-    { "doctor", cli_doctor, "FOLDER", true,
+    { "doctor", cli_doctor, "FOLDER", true, true,
       "check what this machine has for training, what it lacks, and how to get it" },
-    { "config", cli_config, "CONFIG", true, "print the effective configuration; without CONFIG every key there is" },
+    { "config", cli_config, "CONFIG", true, true,
+      "print the effective configuration; without CONFIG every key there is" },
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];
 
@@ -58,6 +60,10 @@ static int run_command(const cli_command *command, int argc, char **argv)
     if (arguments.help) {
         cli_print_help(command, stdout);
         status = 0;
+    } else if (!command->on_ranks && cli_launched_ranks() > 1) {
+        status = cli_usage(
+            "started by a launcher as one of %d ranks, but only train runs on several: start it without the launcher",
+            cli_launched_ranks());
     } else {
         status = command->run(&arguments);
     }
@@ -86,6 +92,7 @@ static bool has_stack(void)
 int main(int argc, char **argv)
 {
     if (!has_stack()) return 1;
+    cli_ignore_write_signals();
     if (argc < 2) {
         cli_print_usage(stderr);
         return 2;

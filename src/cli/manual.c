@@ -95,7 +95,7 @@ const cli_page cli_pages[] = {
               "under way, or be dead.",
       .examples = { { "sluice report runs/a", "runs/a/report.html" },
                     { "sluice report runs/a -o a.html", "another file" } },
-      .statuses = " 0 1 2 4 6 ",
+      .statuses = " 0 1 2 4 6 75 ",
       .see = " report.md watch.md " },
     { .command = "eval",
       .text =
@@ -133,7 +133,7 @@ const cli_page cli_pages[] = {
       .examples = { { "sluice export runs/a -o model.safetensors", "the exact fp32 values in one file" },
                     { "sluice export runs/a -o model/ --dtype bf16 --shard-size 5GiB",
                       "a folder that transformers opens" } },
-      .statuses = " 0 1 2 4 6 ",
+      .statuses = " 0 1 2 4 6 75 ",
       .see = " formats.md " },
     { .command = "inspect",
       .text =

@@ -56,6 +56,12 @@ static bool is_ignored(int signal_number)
     return sigaction(signal_number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
+void cli_ignore_write_signals(void)
+{
+    catch_signal(SIGPIPE, SIG_IGN);
+    catch_signal(SIGXFSZ, SIG_IGN);
+}
+
 void cli_catch_signals(void)
 {
     first_process = getpid();
@@ -63,8 +69,6 @@ void cli_catch_signals(void)
     catch_signal(SIGINT, on_stop);
     if (!is_ignored(SIGHUP)) catch_signal(SIGHUP, on_stop); /* nohup has it ignored */
     catch_signal(SIGUSR1, on_save);
-    catch_signal(SIGPIPE, SIG_IGN); /* a closed pipe and a file over its limit are errors of write, */
-    catch_signal(SIGXFSZ, SIG_IGN); /* with a message and an exit status */
 }
 
 void cli_tell_of_planning(bool tells)

@@ -41,9 +41,7 @@ sluice_status sl_target_find(const char *path, sl_target *out)
     SL_TRY(sl_path_follow(path, out->path));
     SL_TRY(check_followed(path, out));
     SL_TRY(sl_path_parent(out->path, out->folder));
-    int length = snprintf(out->temporary, sizeof out->temporary, "%s.tmp", out->path);
-    if (length >= 0 && length < (int)sizeof out->temporary) return SLUICE_OK;
-    return sl_fail(SLUICE_ERR_USAGE, "the path of the file to write is too long: %.80s...; use a shorter one", path);
+    return sl_claim_lock_path(out->path, out->lock);
 }
 
 static bool same_file(const sl_path_info *a, const sl_path_info *b)
@@ -53,11 +51,11 @@ static bool same_file(const sl_path_info *a, const sl_path_info *b)
 
 sluice_status sl_target_is_file(const sl_target *target, const char *input, bool *same)
 {
-    sl_path_info temporary, in;
+    sl_path_info lock, in;
     *same = false;
     if (sl_path_look(input, &in) != SLUICE_OK) return SLUICE_OK; /* whoever reads it says so */
-    SL_TRY(sl_path_look(target->temporary, &temporary));
-    *same = same_file(&target->before, &in) || same_file(&temporary, &in);
+    SL_TRY(sl_path_look(target->lock, &lock));
+    *same = same_file(&target->before, &in) || same_file(&lock, &in);
     return SLUICE_OK;
 }
 
@@ -74,92 +72,117 @@ sluice_status sl_target_is_target(const sl_target *a, const sl_target *b, bool *
     SL_TRY(sl_path_look(a->folder, &of_a));
     SL_TRY(sl_path_look(b->folder, &of_b));
     bool named = strcmp(last_name(a->path), last_name(b->path)) == 0 ||
-                 strcmp(last_name(a->temporary), last_name(b->path)) == 0 ||
-                 strcmp(last_name(a->path), last_name(b->temporary)) == 0;
+                 strcmp(last_name(a->lock), last_name(b->path)) == 0 ||
+                 strcmp(last_name(a->path), last_name(b->lock)) == 0;
     *same = same_file(&a->before, &b->before) || (named && same_file(&of_a, &of_b));
     return SLUICE_OK;
 }
 
-/* A temporary file that is there was left by a run that was killed. It is removed and made anew, so that nothing is
- * written through a name that leads elsewhere. */
-static sluice_status remove_leftover(const sl_target *t)
+/* Another may have written the target meanwhile. */
+static sluice_status claim(sl_output *o)
 {
-    sl_path_info there;
-    SL_TRY(sl_path_look_at_name(t->temporary, &there));
-    if (there.kind == SL_PATH_MISSING) return SLUICE_OK;
-    if (there.kind == SL_PATH_FILE) return sl_path_remove(t->temporary);
-    return sl_fail(SLUICE_ERR_USAGE, "%s, which is needed while %s is written, is a %s; remove it or name another file",
-                   t->temporary, t->path, sl_path_kind_name(there.kind));
+    SL_TRY(sl_claim_take(o->target.path, false, &o->claim));
+    SL_TRY(sl_path_look(o->target.path, &o->target.before));
+    return refuse_kind(o->target.path, o->target.before.kind);
 }
 
-static sluice_status open_temporary(const sl_target *t, sl_file *out)
+static sluice_status open_temporary(sl_output *o)
 {
-    SL_TRY(remove_leftover(t));
-    SL_TRY(sl_file_open(t->temporary, SL_CREATE | SL_NEW, out));
-    if (t->before.kind == SL_PATH_MISSING) return SLUICE_OK;
-    return sl_file_take_mode(out, &t->before);
+    SL_TRY(sl_file_open(o->claim.temporary, SL_CREATE | SL_NEW, &o->file));
+    if (o->target.before.kind == SL_PATH_MISSING) return SLUICE_OK;
+    return sl_file_take_mode(&o->file, &o->target.before);
 }
 
-sluice_status sl_target_try(const sl_target *target)
+/* held: the folder of the target is locked already. */
+static sluice_status begin(const sl_target *target, bool held, sl_output *out)
 {
-    sl_output o = { .target = *target };
-    sluice_status st = open_temporary(target, &o.file);
-    if (st != SLUICE_OK) {
-        sl_output_drop(&o);
-        return st;
-    }
-    sl_file_close(&o.file);
-    return sl_path_remove(target->temporary);
-}
-
-/* ---- Outputs ---- */
-
-sluice_status sl_output_begin(const char *path, sl_output *out)
-{
-    out->file = (sl_file){ -1, NULL };
-    SL_TRY(sl_target_find(path, &out->target));
-    sluice_status st = open_temporary(&out->target, &out->file);
+    *out = (sl_output){ .target = *target, .file = { -1, NULL } };
+    sluice_status st = held ? sl_claim_held(target->path, &out->claim) : claim(out);
+    if (st == SLUICE_OK) st = open_temporary(out);
     if (st != SLUICE_OK) sl_output_drop(out);
     return st;
 }
 
-void sl_output_drop(sl_output *o)
+sluice_status sl_target_try(const sl_target *target)
+{
+    sl_output o;
+    SL_TRY(begin(target, false, &o));
+    sl_file_close(&o.file);
+    sluice_status st = sl_path_remove(o.claim.temporary);
+    sl_claim_end(&o.claim);
+    return st;
+}
+
+/* ---- Outputs ---- */
+
+static sluice_status begin_at(const char *path, bool held, sl_output *out)
+{
+    sl_target target;
+    SL_TRY(sl_target_find(path, &target));
+    return begin(&target, held, out);
+}
+
+sluice_status sl_output_begin(const char *path, sl_output *out)
+{
+    return begin_at(path, false, out);
+}
+
+/* Of what failed, whose message stays. */
+static void remove_temporary(sl_output *o)
 {
     char message[SL_MESSAGE_BYTES];
-    if (o->file.path == NULL) return; /* it was never made */
-    sl_file_close(&o->file);
     sl_error_copy(message);
-    if (sl_path_remove(o->target.temporary) != SLUICE_OK) sl_error_record("%s", message);
+    if (sl_path_remove(o->claim.temporary) != SLUICE_OK) sl_error_record("%s", message);
+    sl_claim_end(&o->claim);
+}
+
+void sl_output_drop(sl_output *o)
+{
+    if (o->file.path != NULL) sl_file_close(&o->file);
+    if (o->claim.taken) remove_temporary(o);
 }
 
 /* Time has passed since the target was found. */
-static sluice_status put_in_place(const sl_target *t)
+static sluice_status put_in_place(const sl_output *o)
 {
+    const sl_target *t = &o->target;
     sl_path_info now;
     SL_TRY(sl_path_look_at_name(t->path, &now));
     SL_TRY(refuse_kind(t->path, now.kind));
-    return sl_path_rename(t->temporary, t->path);
+    return sl_path_rename(o->claim.temporary, t->path);
 }
 
 sluice_status sl_output_finish(sl_output *o)
 {
-    char message[SL_MESSAGE_BYTES];
     sluice_status st = sl_file_finish(&o->file);
-    if (st == SLUICE_OK) st = put_in_place(&o->target);
-    if (st == SLUICE_OK) return sl_dir_sync(o->target.folder);
-    sl_error_copy(message);
-    if (sl_path_remove(o->target.temporary) != SLUICE_OK) sl_error_record("%s", message);
+    if (st == SLUICE_OK) st = put_in_place(o);
+    if (st != SLUICE_OK) {
+        remove_temporary(o);
+        return st;
+    }
+    st = sl_dir_sync(o->target.folder);
+    sl_claim_end(&o->claim);
+    return st;
+}
+
+static sluice_status replace(const char *path, bool held, const void *data, size_t bytes)
+{
+    sl_output o;
+    SL_TRY(begin_at(path, held, &o));
+    sluice_status st = sl_file_pwrite(&o.file, data, bytes, 0);
+    if (st == SLUICE_OK) return sl_output_finish(&o);
+    sl_output_drop(&o);
     return st;
 }
 
 sluice_status sl_file_replace(const char *path, const void *data, size_t bytes)
 {
-    sl_output o;
-    SL_TRY(sl_output_begin(path, &o));
-    sluice_status st = sl_file_pwrite(&o.file, data, bytes, 0);
-    if (st == SLUICE_OK) return sl_output_finish(&o);
-    sl_output_drop(&o);
-    return st;
+    return replace(path, false, data, bytes);
+}
+
+sluice_status sl_file_replace_held(const char *path, const void *data, size_t bytes)
+{
+    return replace(path, true, data, bytes);
 }
 
 static sluice_status make_link(const char *temporary, const char *path, const char *to)

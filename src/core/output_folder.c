@@ -79,10 +79,11 @@ static sluice_status check_contents(const sl_folder_target *t, const char *const
                    t->path, signs[0]);
 }
 
-/* A run was killed between two renames. */
+/* A run was killed between two renames. With the claim held. */
 static sluice_status put_back(sl_folder_target *t)
 {
     sl_path_info old;
+    SL_TRY(sl_path_look(t->path, &t->before));
     if (t->before.kind != SL_PATH_MISSING) return SLUICE_OK;
     SL_TRY(sl_path_look_at_name(t->old, &old));
     if (old.kind != SL_PATH_FOLDER) return SLUICE_OK;
@@ -90,21 +91,38 @@ static sluice_status put_back(sl_folder_target *t)
     return sl_path_look(t->path, &t->before);
 }
 
+/* The same where it seems to be so; somebody who is between the two renames holds the claim and goes on. */
+static sluice_status put_back_alone(sl_folder_target *t)
+{
+    sl_path_info old;
+    sl_claim claim;
+    if (t->before.kind != SL_PATH_MISSING) return SLUICE_OK;
+    SL_TRY(sl_path_look_at_name(t->old, &old));
+    if (old.kind != SL_PATH_FOLDER) return SLUICE_OK;
+    SL_TRY(sl_claim_take(t->path, true, &claim));
+    sluice_status st = put_back(t);
+    sl_claim_end(&claim);
+    return st;
+}
+
+/* What is there gives way, or nothing is. */
+static sluice_status check_before(const sl_folder_target *t, const char *path, const char *const *signs)
+{
+    if (t->before.kind == SL_PATH_MISSING) return SLUICE_OK;
+    if (t->before.kind == SL_PATH_FOLDER) return check_contents(t, signs);
+    return sl_fail(SLUICE_ERR_USAGE, "%s is a %s, which is not replaced by a folder; name a new folder", path,
+                   sl_path_kind_name(t->before.kind));
+}
+
 sluice_status sl_folder_target_find(const char *path, const char *const *signs, sl_folder_target *out)
 {
     SL_TRY(follow(path, out->path));
     SL_TRY(sl_path_parent(out->path, out->parent));
-    int length = snprintf(out->temporary, sizeof out->temporary, "%s.tmp", out->path);
-    if (length < 0 || length >= (int)sizeof out->temporary)
-        return sl_fail(SLUICE_ERR_USAGE, "the path of the folder to write is too long: %.80s...; use a shorter one",
-                       path);
-    snprintf(out->old, sizeof out->old, "%.*s.old", length - 4, out->temporary);
+    SL_TRY(sl_claim_lock_path(out->path, out->lock));
+    snprintf(out->old, sizeof out->old, "%.*s.old", (int)(strlen(out->lock) - strlen(".tmp")), out->lock);
     SL_TRY(sl_path_look(out->path, &out->before));
-    SL_TRY(put_back(out));
-    if (out->before.kind == SL_PATH_MISSING) return SLUICE_OK;
-    if (out->before.kind == SL_PATH_FOLDER) return check_contents(out, signs);
-    return sl_fail(SLUICE_ERR_USAGE, "%s is a %s, which is not replaced by a folder; name a new folder", path,
-                   sl_path_kind_name(out->before.kind));
+    SL_TRY(put_back_alone(out));
+    return check_before(out, path, signs);
 }
 
 static bool same_file(const sl_path_info *a, const sl_path_info *b)
@@ -163,67 +181,83 @@ sluice_status sl_folder_target_is_above(const sl_folder_target *target, const ch
     }
 }
 
-/* What a killed run left: an unfinished new folder, or an old one that was to go. */
-static sluice_status remove_leftovers(const sl_folder_target *t)
+/* An old folder that was to go when a run was killed. */
+static sluice_status remove_old(const sl_folder_target *t)
 {
-    const char *const left[] = { t->temporary, t->old };
-    for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
-        sl_path_info there;
-        SL_TRY(sl_path_look_at_name(left[i], &there));
-        if (there.kind == SL_PATH_MISSING) continue;
-        if (there.kind != SL_PATH_FOLDER)
-            return sl_fail(SLUICE_ERR_USAGE,
-                           "%s, which is needed while %s is written, is a %s; remove it or name another folder",
-                           left[i], t->path, sl_path_kind_name(there.kind));
-        SL_TRY(sl_dir_remove_tree(left[i]));
-    }
-    return SLUICE_OK;
+    sl_path_info there;
+    SL_TRY(sl_path_look_at_name(t->old, &there));
+    if (there.kind == SL_PATH_MISSING) return SLUICE_OK;
+    if (there.kind == SL_PATH_FOLDER) return sl_dir_remove_tree(t->old);
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "%s, which is needed while %s is written, is a %s; remove it or name another folder", t->old,
+                   t->path, sl_path_kind_name(there.kind));
 }
 
-static sluice_status make_temporary(const sl_folder_target *t)
+static sluice_status check_parent(const sl_folder_target *t)
 {
     sl_path_info parent;
-    SL_TRY(remove_leftovers(t));
     SL_TRY(sl_path_look(t->parent, &parent));
-    if (parent.kind != SL_PATH_FOLDER)
-        return sl_fail(SLUICE_ERR_IO, "%s cannot be made: there is no folder %s", t->path, t->parent);
-    return sl_dir_make(t->temporary);
+    if (parent.kind == SL_PATH_FOLDER) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_IO, "%s cannot be made: there is no folder %s", t->path, t->parent);
+}
+
+/* With the claim held: what is there now is what was written last, whoever did. */
+static sluice_status make_temporary(sl_folder_output *o, const char *const *signs)
+{
+    sl_folder_target *t = &o->target;
+    SL_TRY(put_back(t));
+    if (signs != NULL) SL_TRY(check_before(t, t->path, signs));
+    SL_TRY(remove_old(t));
+    return sl_dir_make(o->claim.temporary);
+}
+
+/* signs: NULL where what is there was looked at. */
+static sluice_status begin(const sl_folder_target *target, const char *const *signs, sl_folder_output *o)
+{
+    *o = (sl_folder_output){ .target = *target };
+    SL_TRY(check_parent(target));
+    SL_TRY(sl_claim_take(target->path, true, &o->claim));
+    sluice_status st = make_temporary(o, signs);
+    if (st != SLUICE_OK) sl_claim_end(&o->claim);
+    return st;
 }
 
 sluice_status sl_folder_target_try(const sl_folder_target *target)
 {
-    SL_TRY(make_temporary(target));
-    return sl_dir_remove_tree(target->temporary);
+    sl_folder_output o;
+    SL_TRY(begin(target, NULL, &o));
+    sluice_status st = sl_dir_remove_tree(o.claim.temporary);
+    sl_claim_end(&o.claim);
+    return st;
 }
 
 /* ---- Outputs ---- */
 
 sluice_status sl_folder_output_begin(const char *path, const char *const *signs, sl_folder_output *out)
 {
-    out->begun = false;
-    SL_TRY(sl_folder_target_find(path, signs, &out->target));
-    SL_TRY(make_temporary(&out->target));
-    out->begun = true;
-    return SLUICE_OK;
+    sl_folder_target target;
+    out->claim.taken = false;
+    SL_TRY(sl_folder_target_find(path, signs, &target));
+    return begin(&target, signs, out);
 }
 
 sluice_status sl_folder_output_path(const sl_folder_output *o, const char *name, char path[PATH_MAX])
 {
-    return join(o->target.temporary, name, path);
+    return join(o->claim.temporary, name, path);
 }
 
 void sl_folder_output_drop(sl_folder_output *o)
 {
     char message[SL_MESSAGE_BYTES];
-    if (!o->begun) return;
-    o->begun = false;
+    if (!o->claim.taken) return;
     sl_error_copy(message);
-    if (sl_dir_remove_tree(o->target.temporary) != SLUICE_OK) sl_error_record("%s", message);
+    if (sl_dir_remove_tree(o->claim.temporary) != SLUICE_OK) sl_error_record("%s", message);
+    sl_claim_end(&o->claim);
 }
 
 /* What of the old folder stays. */
 typedef struct carrying {
-    const sl_folder_target *target;
+    const sl_folder_output *output;
     bool (*disowns)(const char *name);
 } carrying;
 
@@ -233,19 +267,20 @@ static sluice_status carry(void *user, const char *name)
     char from[PATH_MAX], to[PATH_MAX];
     sl_path_info there;
     if (c->disowns(name)) return SLUICE_OK;
-    SL_TRY(join(c->target->path, name, from));
-    SL_TRY(join(c->target->temporary, name, to));
+    SL_TRY(join(c->output->target.path, name, from));
+    SL_TRY(join(c->output->claim.temporary, name, to));
     SL_TRY(sl_path_look_at_name(to, &there));
     if (there.kind != SL_PATH_MISSING || sl_path_link(from, to) == SLUICE_OK) return SLUICE_OK;
     return sl_file_copy(from, to); /* not every file system has links */
 }
 
 /* Two renames where the file system cannot exchange names. */
-static sluice_status replace_by_renames(const sl_folder_target *t)
+static sluice_status replace_by_renames(const sl_folder_output *o)
 {
     char message[SL_MESSAGE_BYTES];
+    const sl_folder_target *t = &o->target;
     SL_TRY(sl_path_rename(t->path, t->old));
-    sluice_status st = sl_path_rename(t->temporary, t->path);
+    sluice_status st = sl_path_rename(o->claim.temporary, t->path);
     if (st == SLUICE_OK) return SLUICE_OK;
     sl_error_copy(message);
     (void)sl_path_rename(t->old, t->path);
@@ -253,34 +288,42 @@ static sluice_status replace_by_renames(const sl_folder_target *t)
 }
 
 /* Gives the folder its name; *old is where the former contents are then, NULL where there were none. */
-static sluice_status take_name(const sl_folder_target *t, const char **old)
+static sluice_status take_name(const sl_folder_output *o, const char **old)
 {
     bool exchanged;
+    const sl_folder_target *t = &o->target;
     *old = NULL;
-    if (t->before.kind != SL_PATH_FOLDER) return sl_path_rename(t->temporary, t->path);
-    SL_TRY(sl_path_exchange(t->temporary, t->path, &exchanged));
-    *old = exchanged ? t->temporary : t->old;
-    return exchanged ? SLUICE_OK : replace_by_renames(t);
+    if (t->before.kind != SL_PATH_FOLDER) return sl_path_rename(o->claim.temporary, t->path);
+    SL_TRY(sl_path_exchange(o->claim.temporary, t->path, &exchanged));
+    *old = exchanged ? o->claim.temporary : t->old;
+    return exchanged ? SLUICE_OK : replace_by_renames(o);
+}
+
+/* All that it holds is on the disk. */
+static sluice_status put_in_place(const sl_folder_output *o)
+{
+    char message[SL_MESSAGE_BYTES];
+    const char *old;
+    sluice_status st = take_name(o, &old);
+    if (st != SLUICE_OK) {
+        sl_error_copy(message);
+        return sl_fail(st, "%.1000s. What was to be written is whole in %.900s", message, o->claim.temporary);
+    }
+    SL_TRY(sl_dir_sync(o->target.parent));
+    return old != NULL ? sl_dir_remove_tree(old) : SLUICE_OK;
 }
 
 sluice_status sl_folder_output_finish(sl_folder_output *o, bool (*disowns)(const char *name))
 {
-    char message[SL_MESSAGE_BYTES];
-    const char *old;
     const sl_folder_target *t = &o->target;
-    carrying c = { t, disowns };
+    carrying c = { o, disowns };
     sluice_status st = t->before.kind == SL_PATH_FOLDER ? sl_dir_list(t->path, carry, &c) : SLUICE_OK;
-    if (st == SLUICE_OK) st = sl_dir_sync(t->temporary);
+    if (st == SLUICE_OK) st = sl_dir_sync(o->claim.temporary);
     if (st != SLUICE_OK) {
         sl_folder_output_drop(o);
         return st;
     }
-    o->begun = false;
-    st = take_name(t, &old);
-    if (st != SLUICE_OK) {
-        sl_error_copy(message);
-        return sl_fail(st, "%.1000s. What was to be written is whole in %.900s", message, t->temporary);
-    }
-    SL_TRY(sl_dir_sync(t->parent));
-    return old != NULL ? sl_dir_remove_tree(old) : SLUICE_OK;
+    st = put_in_place(o);
+    sl_claim_end(&o->claim);
+    return st;
 }

@@ -2,24 +2,29 @@
  *
  * An input is read in blocks. A block is cut into segments (documents, or parts of one at places where that changes nothing),
  * threads encode runs of segments, and the ids are written in the order of the text. */
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/alloc.h"
 #include "core/bytes.h"
-#include "core/output.h"
+#include "core/file_set.h"
 #include "core/quote.h"
 #include "core/sized.h"
 #include "core/stop.h"
 #include "core/thread.h"
 #include "core/utf8.h"
+#include "format/model_files.h"
 #include "format/tokenizer.h"
 
-#define BLOCK_BYTES   ((size_t)32 << 20)
-#define LARGEST_BLOCK ((size_t)INT32_MAX)
-#define SEGMENT_BYTES ((size_t)1 << 20) /* of a document that is cut */
-#define TASK_BYTES    ((size_t)1 << 18)
+#define BLOCK_BYTES       ((size_t)32 << 20)
+#define LARGEST_BLOCK     ((size_t)INT32_MAX)
+#define SEGMENT_BYTES     ((size_t)1 << 20) /* of a document that is cut */
+#define POLL_MILLISECONDS 100
+#define TASK_BYTES        ((size_t)1 << 18)
 
 enum { NPY_HEADER = 128, LLMC_HEADER = 1024, BUFFER_IDS = 1 << 16 };
 
@@ -270,11 +275,12 @@ static void writer_drop(token_writer *w)
 }
 
 /* Moves the last `count` tokens to the end of another file. */
-static sluice_status move_tail(token_writer *from, token_writer *to, uint64_t count)
+static sluice_status move_tail(const int *stop, token_writer *from, token_writer *to, uint64_t count)
 {
     uint64_t width = (uint64_t)from->token_bytes;
     for (uint64_t done = 0; done < count;) {
         uint64_t part = count - done < BUFFER_IDS ? count - done : BUFFER_IDS;
+        SL_TRY(sl_stop_poll(stop, "tokenizing"));
         uint64_t at = from->header + (from->count - count + done) * width;
         SL_TRY(sl_file_pread(&from->output.file, to->buffer, part * width, at));
         SL_TRY(sl_file_pwrite(&to->output.file, to->buffer, part * width, to->header + to->count * width));
@@ -321,15 +327,44 @@ static sluice_status open_source(const job *j, const char *name, source *s)
     return st;
 }
 
+/* Whether something can be read of a stream, or it has ended: fread would wait for that through a request to stop. A stream
+ * without a descriptor does not wait. */
+static sluice_status wait_for(const int *stop, FILE *stream)
+{
+    struct pollfd in = { .fd = fileno(stream), .events = POLLIN };
+    while (stop != NULL && in.fd >= 0) {
+        SL_TRY(sl_stop_poll(stop, "tokenizing"));
+        int ready = poll(&in, 1, POLL_MILLISECONDS);
+        if (ready > 0) break;
+        if (ready < 0 && errno != EINTR) return sl_fail(SLUICE_ERR_IO, "standard input: %s", strerror(errno));
+    }
+    return SLUICE_OK;
+}
+
+/* As much of a stream as there is: with a descriptor never more than one read, which poll has promised not to wait. */
+static sluice_status read_stream(const job *j, FILE *stream, char *to, size_t room, size_t *got)
+{
+    SL_TRY(wait_for(j->o->stop, stream));
+    if (j->o->stop == NULL || fileno(stream) < 0) {
+        *got = fread(to, 1, room, stream);
+        return ferror(stream) ? sl_fail(SLUICE_ERR_IO, "standard input cannot be read") : SLUICE_OK;
+    }
+    ssize_t n = read(fileno(stream), to, room);
+    if (n < 0) return sl_fail(SLUICE_ERR_IO, "standard input: %s", strerror(errno));
+    *got = (size_t)n;
+    return SLUICE_OK;
+}
+
 /* Fills the block up; *ended: that was all. */
 static sluice_status fill_block(job *j, source *s, bool *ended)
 {
     size_t room = j->capacity - j->filled;
     if (s->stream != NULL) {
-        size_t got = fread(j->block + j->filled, 1, room, s->stream);
-        if (got < room && ferror(s->stream)) return sl_fail(SLUICE_ERR_IO, "standard input cannot be read");
-        j->filled += got;
-        *ended = got < room;
+        for (size_t got = 1; got > 0 && room > 0; room -= got) {
+            SL_TRY(read_stream(j, s->stream, j->block + j->filled, room, &got));
+            j->filled += got;
+            *ended = got == 0;
+        }
         return SLUICE_OK;
     }
     size_t part = s->size - s->at < room ? (size_t)(s->size - s->at) : room;
@@ -359,6 +394,7 @@ static sluice_status keep_ids(job *j)
 {
     for (size_t i = 0; i < j->task_count; i++) {
         const sl_ids *ids = &j->tasks[i].ids;
+        SL_TRY(sl_stop_poll(j->o->stop, "tokenizing"));
         if (j->print != NULL)
             print_tokens(j, ids);
         else if (j->writer.begun)
@@ -372,6 +408,7 @@ static sluice_status keep_ids(job *j)
 static sluice_status encode_block(job *j, size_t used)
 {
     SL_TRY(check_utf8(j, used));
+    SL_TRY(sl_stop_poll(j->o->stop, "tokenizing"));
     SL_TRY(make_tasks(j));
     SL_TRY(sl_pool_try(j->pool, encode_task, j, (int64_t)j->task_count));
     SL_TRY(keep_ids(j));
@@ -435,6 +472,7 @@ static sluice_status make_encoders(job *j)
     if (j->encoders == NULL) return SLUICE_ERR_NO_MEMORY;
     for (int i = 0; i < j->threads; i++) {
         SL_TRY(sl_encoder_create(j->tokenizer, &j->encoders[i]));
+        sl_encoder_stop_on(j->encoders[i], j->o->stop);
         j->free_encoders++;
     }
     return sl_pool_create(j->threads, &j->pool);
@@ -457,17 +495,20 @@ static sluice_status measure_inputs(job *j)
 }
 
 /* An output that is one of the inputs would be lost. */
-static sluice_status check_target(const sluice_tokenize_options *o, const char *path)
+static sluice_status check_files(const char *tokenizer, const sluice_tokenize_options *o)
 {
-    sl_target target;
-    SL_TRY(sl_target_find(path, &target));
-    for (int i = 0; i < o->input_count; i++) {
-        bool same;
-        if (strcmp(o->inputs[i], "-") == 0) continue;
-        SL_TRY(sl_target_is_file(&target, o->inputs[i], &same));
-        if (same) return sl_fail(SLUICE_ERR_USAGE, "%s is an input as well as the output", path);
-    }
-    return SLUICE_OK;
+    sl_file_set files;
+    sl_file_set_init(&files, NULL, sl_is_model_member);
+    files.stop = o->stop;
+    sluice_status st = sl_file_set_add(&files, "the tokenizer", tokenizer, SL_SET_MODEL);
+    for (int i = 0; i < o->input_count && st == SLUICE_OK; i++)
+        if (strcmp(o->inputs[i], "-") != 0) st = sl_file_set_add(&files, "a text", o->inputs[i], SL_SET_READ);
+    if (st == SLUICE_OK) st = sl_file_set_add(&files, "--out", o->out, SL_SET_WRITE_FILE);
+    if (st == SLUICE_OK && o->validation > 0)
+        st = sl_file_set_add(&files, "--validation-out", o->validation_out, SL_SET_WRITE_FILE);
+    if (st == SLUICE_OK) st = sl_file_set_check(&files);
+    sl_file_set_free(&files);
+    return st;
 }
 
 static sluice_status token_width(const job *j, int *out)
@@ -485,7 +526,7 @@ static sluice_status split_validation(job *j)
     uint64_t count = (uint64_t)((double)j->writer.count * j->o->validation);
     sluice_status st =
         writer_begin(&tail, j->o->validation_out, j->writer.token_bytes, j->writer.header == LLMC_HEADER);
-    if (st == SLUICE_OK) st = move_tail(&j->writer, &tail, count);
+    if (st == SLUICE_OK) st = move_tail(j->o->stop, &j->writer, &tail, count);
     if (st == SLUICE_OK) st = writer_finish(&tail);
     writer_drop(&tail);
     return st;
@@ -514,8 +555,6 @@ static sluice_status tokenize_all(job *j, FILE *out)
     SL_TRY(find_eos(j));
     SL_TRY(token_width(j, &width));
     SL_TRY(measure_inputs(j));
-    if (o->out != NULL) SL_TRY(check_target(o, o->out));
-    if (o->validation > 0) SL_TRY(check_target(o, o->validation_out));
     SL_TRY(make_encoders(j));
     SL_TRY(grow_block(j));
     if (o->out != NULL) SL_TRY(writer_begin(&j->writer, o->out, width, o->llmc_header));
@@ -566,6 +605,7 @@ sluice_status sluice_tokenize(const char *tokenizer, const sluice_tokenize_optio
     sluice_tokenize_options_init(&o);
     SL_TRY(sl_sized_take("sluice_tokenize_options", options, SL_THROUGH(sluice_tokenize_options, stop), &o, sizeof o));
     SL_TRY(check_options(&o));
+    SL_TRY(check_files(tokenizer, &o));
     job j = { .o = &o, .threads = o.threads > 0 ? o.threads : sl_cpu_count() };
     pthread_mutex_init(&j.lock, NULL);
     sluice_status st = sl_tokenizer_open(tokenizer, &j.tokenizer);

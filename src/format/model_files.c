@@ -70,6 +70,11 @@ bool sl_is_model_file_name(const char *name)
     return fits(weights, name) || fits(others, name) || is_tokenizer_name(name);
 }
 
+bool sl_is_model_member(const char *name)
+{
+    return sl_is_model_file_name(name) || sl_is_weights_name(name);
+}
+
 const char *sl_decoder_prefix(sl_decoder family)
 {
     return family == SL_DECODER_GPT2 ? sl_gpt2_weight_names.prefix : "";

@@ -70,6 +70,8 @@ const char *sl_decoder_prefix(sl_decoder family);
 bool sl_is_weights_name(const char *name);
 /* A file that says what a model is, or how it is used: those of a former model do not stay in the folder of a new one. */
 bool sl_is_model_file_name(const char *name);
+/* Either of these. */
+bool sl_is_model_member(const char *name);
 /* A name that makes a folder a model's; NULL ends the list. */
 extern const char *const sl_model_folder_signs[];
 

@@ -7,6 +7,7 @@
 
 #include "core/alloc.h"
 #include "core/io.h"
+#include "core/stop.h"
 #include "core/utf8.h"
 #include "format/tokenizer_parts.h"
 
@@ -267,6 +268,11 @@ void sl_encoder_destroy(sl_encoder *e)
     sl_free(e);
 }
 
+void sl_encoder_stop_on(sl_encoder *e, const int *stop)
+{
+    e->stop = stop;
+}
+
 static sluice_status compute_piece(sl_encoder *e, const char *piece, size_t bytes)
 {
     return e->tokenizer->model == SL_MODEL_BPE ? sl_bpe_piece(e, piece, bytes) : sl_wordpiece_piece(e, piece, bytes);
@@ -274,6 +280,7 @@ static sluice_status compute_piece(sl_encoder *e, const char *piece, size_t byte
 
 static sluice_status cached_piece(sl_encoder *e, const char *piece, size_t bytes)
 {
+    SL_TRY(sl_stop_poll(e->stop, "tokenizing"));
     if (bytes > SL_CACHE_TEXT) return compute_piece(e, piece, bytes);
     sl_cache_entry *c = &e->cache[sl_token_hash(piece, bytes) % SL_CACHE_ENTRIES];
     SL_TRY(sl_ids_reserve(e->out, SL_CACHE_IDS));

@@ -73,6 +73,8 @@ void sl_tokenizer_around(const sl_tokenizer *t, const sl_ids **before, const sl_
 typedef struct sl_encoder sl_encoder;
 sluice_status sl_encoder_create(const sl_tokenizer *t, sl_encoder **out);
 void sl_encoder_destroy(sl_encoder *e); /* NULL is fine */
+/* A request to stop (core/stop.h) ends an encoding. */
+void sl_encoder_stop_on(sl_encoder *e, const int *stop);
 /* Appends the ids of a text. Text that is not UTF-8 is refused with the offset of the first bad byte. */
 sluice_status sl_encode(sl_encoder *e, const char *text, size_t bytes, unsigned flags, sl_ids *out);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/stop.h"
 #include "format/tokenizer_parts.h"
 
 enum { SHORT_UNITS = 48 };
@@ -393,12 +394,15 @@ static sluice_status merge_at(const sl_bpe *b, sl_bpe_work *w, size_t count, uin
     return place + length < count ? push_pair(b, w, place, place + length) : SLUICE_OK;
 }
 
-static sluice_status merge_long(const sl_bpe *b, sl_bpe_work *w, size_t count)
+static sluice_status merge_long(const int *stop, const sl_bpe *b, sl_bpe_work *w, size_t count)
 {
     uint32_t rank, place;
     for (size_t i = 0; i < count; i++) w->lengths[i] = 1;
     for (size_t i = 0; i + 1 < count; i++) SL_TRY(push_pair(b, w, i, i + 1));
-    while (queue_pop(w, &rank, &place)) SL_TRY(merge_at(b, w, count, rank, place));
+    while (queue_pop(w, &rank, &place)) {
+        SL_TRY(sl_stop_poll(stop, "tokenizing"));
+        SL_TRY(merge_at(b, w, count, rank, place));
+    }
     return SLUICE_OK;
 }
 
@@ -431,7 +435,7 @@ static sluice_status long_piece(sl_encoder *e, const char *piece, size_t bytes)
     SL_TRY(make_room(e, bytes));
     sl_bpe_work *w = e->work;
     size_t count = make_units(&t->bpe, &t->vocab, piece, bytes, w->ids);
-    sluice_status st = merge_long(&t->bpe, w, count);
+    sluice_status st = merge_long(e->stop, &t->bpe, w, count);
     if (st != SLUICE_OK) {
         empty_queue(w);
         return st;

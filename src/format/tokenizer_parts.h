@@ -268,6 +268,7 @@ struct sl_encoder {
     sl_regex_work regex;                     /* of the text at hand */
     sl_bpe_work *work;                       /* owned; made at the first long piece */
     sl_ids *out;                             /* of the call at hand */
+    const int *stop;                         /* a request to stop; NULL: never */
 };
 
 /* Appends the ids of a piece to e->out. */

@@ -5,9 +5,10 @@
 #include "backend/cpu/memory.h"
 #include "comm/segment.h"
 #include "core/bytes.h"
-#include "core/output.h"
+#include "core/file_set.h"
 #include "core/swap.h"
 #include "core/thread.h"
+#include "core/utf8.h"
 #include "format/picture_file.h"
 #include "format/sound_file.h"
 #include "machine/disk_report.h"
@@ -223,12 +224,26 @@ static void print_built_in(FILE *out)
     if (!sl_swap_uring_built_in()) fprintf(out, "not built in: io_uring, so threads read and write swap files\n");
 }
 
+/* Only an older machine file gives way, or one without a byte. */
+static sluice_status check_older(const char *path)
+{
+    sl_path_info there;
+    sl_machine_description d;
+    SL_TRY(sl_path_look(path, &there));
+    if (there.kind != SL_PATH_FILE || there.bytes == 0 || sl_machine_read(path, &d) == SLUICE_OK) return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE,
+                   "--machine: %s is there and describes no machine, so that it is not replaced; name "
+                   "a new file",
+                   sl_show(path).text);
+}
+
 /* Measuring takes a while: a file that cannot be written is refused before. */
 static sluice_status try_file(const char *path)
 {
-    sl_target target;
-    SL_TRY(sl_target_find(path, &target));
-    return sl_target_try(&target);
+    sl_file_set files;
+    sl_file_set_init(&files, NULL, NULL);
+    SL_TRY(check_older(path));
+    return sl_file_set_try(&files, sl_file_set_add(&files, "--machine", path, SL_SET_WRITE_FILE));
 }
 
 /* Ranks are copies of this process, which must not have used CUDA then: GPUs are looked at when they have ended. */

@@ -43,11 +43,22 @@ static uint64_t hash_of(const sl_recall *r)
 }
 
 /* $XDG_CACHE_HOME/sluice or $HOME/.cache/sluice; false: this user has neither. */
+static bool is_folder(const char *path)
+{
+    sl_path_info there;
+    return sl_path_look(path, &there) == SLUICE_OK && there.kind == SL_PATH_FOLDER;
+}
+
+/* A home that is not there is none, as that of services: only the last folders of the path are ever made. */
 bool sl_recall_folder(char out[PATH_MAX])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache != NULL && cache[0] == '/') return snprintf(out, PATH_MAX, "%s/sluice", cache) < PATH_MAX;
-    if (home != NULL && home[0] == '/') return snprintf(out, PATH_MAX, "%s/.cache/sluice", home) < PATH_MAX;
+    char above[PATH_MAX];
+    if (cache != NULL && cache[0] == '/')
+        return snprintf(out, PATH_MAX, "%s/sluice", cache) < PATH_MAX &&
+               (is_folder(cache) || (sl_path_parent(cache, above) == SLUICE_OK && is_folder(above)));
+    if (home != NULL && home[0] == '/')
+        return snprintf(out, PATH_MAX, "%s/.cache/sluice", home) < PATH_MAX && is_folder(home);
     return false;
 }
 

@@ -6,10 +6,8 @@
 #define SL_MONITOR_MONITOR_H
 
 #include "core/log.h"
+#include "core/run_names.h"
 #include "core/status.h"
-
-/* The journal of a run, in the folder of its checkpoints. */
-#define SL_JOURNAL_NAME "log.jsonl"
 
 typedef struct sl_monitor sl_monitor;
 

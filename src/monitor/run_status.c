@@ -299,7 +299,7 @@ static sluice_status judge_state(journal_reader *r, const char *folder)
     char path[PATH_MAX];
     bool held;
     int64_t pid;
-    snprintf(path, sizeof path, "%s/lock", folder);
+    snprintf(path, sizeof path, "%s/" SL_RUN_LOCK, folder);
     SL_TRY(sl_lock_look(path, &held, &pid));
     if (held && (!r->ended || pid != s->pid))
         s->state = SLUICE_RUN_RUNNING;

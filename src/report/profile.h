@@ -6,10 +6,10 @@
 #ifndef SL_REPORT_PROFILE_H
 #define SL_REPORT_PROFILE_H
 
+#include "core/run_names.h"
 #include "format/text_buffer.h"
 #include "runtime/trace.h"
 
-#define SL_PROFILE_NAME    "profile.json"
 #define SL_PROFILE_VERSION 1
 
 /* A step of more operations is not traced for a profile: the trace would take memory that nobody planned for. */

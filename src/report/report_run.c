@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/file_set.h"
 #include "core/io.h"
-#include "core/output.h"
+#include "core/stop.h"
 #include "core/utf8.h"
 #include "report/page.h"
 #include "report/profile.h"
@@ -74,7 +75,39 @@ static void name_run(const char *run, char *out, size_t bytes)
     if (out[0] == '\0' || strcmp(out, ".") == 0) snprintf(out, bytes, "run");
 }
 
+/* Only an older page gives way, or a file without a byte. */
+static sluice_status check_older(const char *path)
+{
+    char head[2];
+    sl_path_info there;
+    SL_TRY(sl_path_look(path, &there));
+    if (there.kind != SL_PATH_FILE || there.bytes == 0) return SLUICE_OK;
+    if (sl_file_peek(path, head, sizeof head) && head[0] == '<') return SLUICE_OK;
+    return sl_fail(SLUICE_ERR_USAGE, "--out: %s is there and is no page, so that it is not replaced; name a new file",
+                   sl_show(path).text);
+}
+
+/* None of the run's own files is written. */
+static sluice_status check_page(const char *run, const char *path)
+{
+    sl_file_set files;
+    sl_path_info there;
+    SL_TRY(sl_path_look(run, &there));
+    if (there.kind != SL_PATH_FOLDER) return SLUICE_OK; /* whoever reads it says so */
+    sl_file_set_init(&files, NULL, NULL);
+    sluice_status st = sl_file_set_add(&files, "the run", run, SL_SET_RUN);
+    if (st == SLUICE_OK) st = sl_file_set_add(&files, "--out", path, SL_SET_WRITE_FILE);
+    if (st == SLUICE_OK) st = sl_file_set_check(&files);
+    sl_file_set_free(&files);
+    return st == SLUICE_OK ? check_older(path) : st;
+}
+
 sluice_status sluice_report(const char *run, const char *out_path, FILE *out)
+{
+    return sluice_report_until(NULL, run, out_path, out);
+}
+
+sluice_status sluice_report_until(const int *stop, const char *run, const char *out_path, FILE *out)
 {
     char path[PATH_MAX], name[256];
     sl_run_record record;
@@ -82,8 +115,10 @@ sluice_status sluice_report(const char *run, const char *out_path, FILE *out)
     if (run == NULL || run[0] == '\0')
         return sl_fail(SLUICE_ERR_USAGE, "sluice_report: the folder of a run is missing");
     SL_TRY(sl_report_path(out_path != NULL ? out_path : "", run, path, sizeof path));
-    sluice_status st = sl_record_read(run, &record);
+    SL_TRY(check_page(run, path));
+    sluice_status st = sl_record_read_until(stop, run, &record);
     if (st == SLUICE_OK) st = read_profile(run, &profile);
+    if (st == SLUICE_OK) st = sl_stop_poll(stop, "making the report");
     name_run(run, name, sizeof name);
     if (st == SLUICE_OK) st = write_page(&record, profile, name, path);
     if (st == SLUICE_OK && out != NULL) fprintf(out, "%s\n", sl_show(path).text);

@@ -11,6 +11,7 @@
 
 #include "core/alloc.h"
 #include "core/io.h"
+#include "core/stop.h"
 #include "core/utf8.h"
 #include "format/json.h"
 #include "format/json_members.h"
@@ -278,13 +279,14 @@ static sluice_status add_lines(sl_run_record *r, char *text, size_t bytes, size_
 }
 
 /* A last line without its end is one that a kill cut off, or one that is being written. */
-static sluice_status read_lines(sl_run_record *r, sl_file *f, char *buffer)
+static sluice_status read_lines(const int *stop, sl_run_record *r, sl_file *f, char *buffer)
 {
     uint64_t size, at = 0;
     size_t held = 0, used;
     SL_TRY(sl_file_size(f, &size));
     while (at < size) {
         size_t bytes = size - at < CHUNK_BYTES ? (size_t)(size - at) : CHUNK_BYTES;
+        SL_TRY(sl_stop_poll(stop, "reading the run"));
         SL_TRY(sl_file_pread(f, buffer + held, bytes, at));
         at += bytes;
         held += bytes;
@@ -299,12 +301,12 @@ static sluice_status read_lines(sl_run_record *r, sl_file *f, char *buffer)
     return SLUICE_OK;
 }
 
-static sluice_status read_file(const char *path, sl_run_record *r)
+static sluice_status read_file(const int *stop, const char *path, sl_run_record *r)
 {
     sl_file f;
     SL_TRY(sl_file_open(path, SL_READ, &f));
     char *buffer = sl_alloc(LINE_BYTES + CHUNK_BYTES + 1, "log of a run");
-    sluice_status st = buffer != NULL ? read_lines(r, &f, buffer) : SLUICE_ERR_NO_MEMORY;
+    sluice_status st = buffer != NULL ? read_lines(stop, r, &f, buffer) : SLUICE_ERR_NO_MEMORY;
     sl_free(buffer);
     sl_file_close(&f);
     return st;
@@ -320,7 +322,7 @@ static sluice_status join(const char *folder, const char *name, char out[PATH_MA
 /* What makes a folder a run's: any of the files that a run leaves there. */
 static sluice_status check_folder(const char *run)
 {
-    static const char *const signs[] = { SL_RUN_LOG_NAME, SL_PROFILE_NAME, "latest", "lock" };
+    static const char *const signs[] = { SL_JOURNAL_NAME, SL_PROFILE_NAME, SL_LATEST_NAME, SL_RUN_LOCK };
     char path[PATH_MAX];
     sl_path_info info;
     SL_TRY(sl_path_look(run, &info));
@@ -335,21 +337,26 @@ static sluice_status check_folder(const char *run)
         if (sl_path_exists(path)) return SLUICE_OK;
     }
     return sl_fail(SLUICE_ERR_INPUT,
-                   "%s is not the folder of a run: it has neither " SL_RUN_LOG_NAME " nor " SL_PROFILE_NAME
+                   "%s is not the folder of a run: it has neither " SL_JOURNAL_NAME " nor " SL_PROFILE_NAME
                    "; name the checkpoint.path of one",
                    sl_show(run).text);
 }
 
 sluice_status sl_record_read(const char *run, sl_run_record *out)
 {
+    return sl_record_read_until(NULL, run, out);
+}
+
+sluice_status sl_record_read_until(const int *stop, const char *run, sl_run_record *out)
+{
     char path[PATH_MAX];
     bool held;
     int64_t pid;
     *out = (sl_run_record){ .outcome = SL_RUN_DEAD };
     SL_TRY(check_folder(run));
-    SL_TRY(join(run, SL_RUN_LOG_NAME, path));
-    if (sl_path_exists(path)) SL_TRY(read_file(path, out));
-    SL_TRY(join(run, "lock", path));
+    SL_TRY(join(run, SL_JOURNAL_NAME, path));
+    if (sl_path_exists(path)) SL_TRY(read_file(stop, path, out));
+    SL_TRY(join(run, SL_RUN_LOCK, path));
     SL_TRY(sl_lock_look(path, &held, &pid));
     if (held) out->outcome = SL_RUN_RUNNING;
     return SLUICE_OK;

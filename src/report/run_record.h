@@ -6,9 +6,8 @@
 
 #include <stddef.h>
 
+#include "core/run_names.h"
 #include "core/status.h"
-
-#define SL_RUN_LOG_NAME "log.jsonl"
 
 /* Not finite where an event has no number. */
 typedef struct sl_recorded_step {
@@ -90,5 +89,7 @@ sluice_status sl_record_add_line(sl_run_record *r, const char *line, size_t byte
 /* Reads RUN/log.jsonl and finds out whether the run is still going. SLUICE_ERR_INPUT: there is no such folder, or it is no
  * run's. A run without a log is one without steps. */
 sluice_status sl_record_read(const char *run, sl_run_record *out);
+/* The same; a request to stop (core/stop.h) ends it. */
+sluice_status sl_record_read_until(const int *stop, const char *run, sl_run_record *out);
 
 #endif

@@ -194,7 +194,7 @@ static void write_reply(const sl_generator *n, int number)
 {
     static const char *const ends[] = { "", "length", "end", "stop" };
     const sl_exchange *x = &n->g->exchanges[number];
-    FILE *out = n->o->out;
+    FILE *out = n->replies.out;
     fprintf(out, "{\"index\":%d,\"prompt\":", number);
     write_json_text(out, x->prompt, x->prompt_bytes);
     fputs(",\"text\":", out);
@@ -213,11 +213,10 @@ static bool streams(const sl_generator *n)
 static sluice_status show(sl_generator *n, const sl_exchange *x, size_t from)
 {
     if (streams(n) && x->reply.shown > from) {
-        fwrite(x->reply.text.data + from, 1, x->reply.shown - from, n->o->out);
-        fflush(n->o->out);
+        fwrite(x->reply.text.data + from, 1, x->reply.shown - from, n->replies.out);
+        fflush(n->replies.out);
     }
-    if (ferror(n->o->out)) return sl_fail(SLUICE_ERR_IO, "generate: the text could not be written");
-    return SLUICE_OK;
+    return sl_reply_file_check(&n->replies);
 }
 
 /* In the order of the prompts, as far as they have ended. */
@@ -250,8 +249,8 @@ static sluice_status begin_next(sl_generator *n, int slot)
     sl_exchange *x = &n->g->exchanges[n->next++];
     SL_TRY(sl_generator_begin(n, x, slot));
     if (!streams(n) || n->o->prompt == NULL || n->o->chat) return SLUICE_OK;
-    fwrite(x->prompt, 1, x->prompt_bytes, n->o->out);
-    fflush(n->o->out);
+    fwrite(x->prompt, 1, x->prompt_bytes, n->replies.out);
+    fflush(n->replies.out);
     return SLUICE_OK;
 }
 
@@ -310,13 +309,25 @@ static sluice_status draw_tokens(sl_generator *n, int live)
     return SLUICE_OK;
 }
 
+/* A request to stop ends it. What was written by then is: lines of replies, or text. */
+static sluice_status poll_stop(const sl_generator *n)
+{
+    if (!sl_stop_asked(n->job->stop)) return SLUICE_OK;
+    if (n->replies.path == NULL && n->written > 0)
+        return sl_fail(SLUICE_ERR_STOPPED, "stopped by a signal while generating; %d of %d replies were written",
+                       n->written, n->g->count);
+    if (n->replies.path == NULL && streams(n))
+        return sl_fail(SLUICE_ERR_STOPPED, "stopped by a signal while generating; the text ends here");
+    return sl_stop_poll(n->job->stop, "generating");
+}
+
 sluice_status sl_generator_run(sl_generator *n)
 {
     bool full = false;
     for (;;) {
         int live;
         bool slid = false;
-        SL_TRY(sl_stop_poll(n->job->stop, "generating"));
+        SL_TRY(poll_stop(n));
         SL_TRY(fill_slots(n, &live));
         if (live == 0) break;
         SL_TRY(sl_cached_decoder_run(n->decoder, n->sequences, live, n->logits, &slid));
@@ -325,8 +336,8 @@ sluice_status sl_generator_run(sl_generator *n)
         SL_TRY(draw_tokens(n, live));
     }
     if (streams(n)) {
-        fputc('\n', n->o->out);
-        fflush(n->o->out);
+        fputc('\n', n->replies.out);
+        fflush(n->replies.out);
     }
     if (full) tell_slide(n); /* behind the text, not in the middle of one of its lines */
     return SLUICE_OK;
@@ -364,10 +375,11 @@ static sluice_status generate_job(sl_job *j, const sluice_job_options *o)
 {
     sl_generator n = { .job = j, .o = o, .g = j->generation };
     SL_TRY(sl_job_load_weights(j, o));
+    SL_TRY(sl_reply_file_open(&n.replies, o->replies, o->out));
     sluice_status st = open_generator(&n);
     if (st == SLUICE_OK) st = n.g->talks ? sl_generate_chat(&n) : sl_generator_run(&n);
     close_generator(&n);
-    return st;
+    return sl_reply_file_close(&n.replies, st);
 }
 
 sluice_status sluice_job_generate(const sluice_config *c, const sluice_job_options *o)

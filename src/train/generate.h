@@ -13,6 +13,7 @@
 #include "train/decoding.h"
 #include "train/job.h"
 #include "train/reply.h"
+#include "train/reply_file.h"
 #include "train/sampler.h"
 #include "train/text_codec.h"
 
@@ -76,6 +77,7 @@ typedef struct sl_generator {
     const float **logits;    /* owned; likewise */
     int slots, next;         /* next: prompt to begin with */
     int written;             /* replies of a file that were written */
+    sl_reply_file replies;   /* where they go */
     bool slid;               /* that a context is full was said */
 } sl_generator;
 

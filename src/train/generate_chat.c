@@ -109,13 +109,13 @@ static sluice_status talk_on(talk *t)
 {
     sl_generator *n = t->n;
     sl_exchange *x = &n->g->exchanges[0];
-    bool terminal = isatty(fileno(n->o->in)) && isatty(fileno(n->o->out));
+    bool terminal = isatty(fileno(n->o->in)) && isatty(fileno(n->replies.out));
     n->next = n->g->count;
     if (n->o->system != NULL) SL_TRY(add_message(t, SL_ROLE_SYSTEM, n->o->system, strlen(n->o->system)));
     for (;;) {
         bool over;
-        if (terminal) fputs("> ", n->o->out);
-        fflush(n->o->out);
+        if (terminal) fputs("> ", n->replies.out);
+        fflush(n->replies.out);
         SL_TRY(next_line(t, &over));
         if (over) return SLUICE_OK;
         SL_TRY(take_conversation(t, x));

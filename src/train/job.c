@@ -84,7 +84,7 @@ sluice_status sl_job_take_options(const sluice_config *c, const sluice_job_optio
     sluice_job_options_init(&o);
     SL_TRY(sl_sized_take("sluice_job_options", given, offsetof(sluice_job_options, weights), &o, sizeof o));
     bool prints = purpose == SL_JOB_GENERATE || (purpose == SL_JOB_PLAN && !o.json);
-    if (prints && o.out == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: options.out is NULL", call);
+    if (prints && o.out == NULL && o.replies == NULL) return sl_fail(SLUICE_ERR_USAGE, "%s: options.out is NULL", call);
     SL_TRY(check_numbers(&o, purpose, call));
     *out = o;
     return SLUICE_OK;
@@ -646,7 +646,7 @@ static sluice_status open_parts(sl_job *j, const sluice_config *c, const sluice_
                        purpose == SL_JOB_TRAIN ? "train" : "evaluate");
     SL_TRY(compare_settings(j));
     if (purpose == SL_JOB_TRAIN && !j->rehearses) SL_TRY(sl_run_try_files(j, c, o));
-    if (purpose == SL_JOB_EVALUATE && o->predictions != NULL) SL_TRY(sl_eval_try_files(j, c, o));
+    if (purpose != SL_JOB_TRAIN) SL_TRY(sl_job_try_output(j, c, o, purpose));
     SL_TRY(sl_ranks_agree(&j->ranks, "opening the data", open_data_and_model(j, o, purpose)));
     snprintf(data, sizeof data, "sha256: %s\nvocabulary: %016" PRIx64 "\n", j->data_sha256,
              sl_hash_text(j->characters != NULL ? j->characters : ""));

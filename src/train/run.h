@@ -128,8 +128,9 @@ sluice_status sl_run_keep_model(sl_run *r);
 /* All ranks, before anything is read or planned: every output can be written, is none of the inputs and not another
  * output. Changes nothing. */
 sluice_status sl_run_try_files(sl_job *j, const sluice_config *c, const sluice_job_options *o);
-/* The same of sluice_job_eval with o->predictions. */
-sluice_status sl_eval_try_files(const sl_job *j, const sluice_config *c, const sluice_job_options *o);
+/* The same of what the options of another job ask for: predictions, replies or a page. */
+sluice_status sl_job_try_output(const sl_job *j, const sluice_config *c, const sluice_job_options *o,
+                                sl_job_purpose purpose);
 /* All ranks, before the first step: whether the file systems have room for what the run is sure to write. */
 sluice_status sl_run_check_room(sl_run *r);
 

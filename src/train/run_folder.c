@@ -112,7 +112,7 @@ static sluice_status write_kept(const sl_model_files *files, const char *path)
 {
     sl_folder_output o;
     SL_TRY(sl_folder_output_begin(path, sl_model_folder_signs, &o));
-    sluice_status st = sl_model_files_write(files, o.target.temporary);
+    sluice_status st = sl_model_files_write(files, o.claim.temporary);
     if (st == SLUICE_OK) return sl_folder_output_finish(&o, sl_is_model_file_name);
     sl_folder_output_drop(&o);
     return st;

@@ -107,7 +107,7 @@ static sluice_status read_log(const sl_run *r, sl_run_record *out)
     const char *folder = r->job->settings.checkpoint.path;
     char path[PATH_MAX];
     *out = (sl_run_record){ .steps = NULL };
-    if (folder[0] == '\0' || snprintf(path, sizeof path, "%s/" SL_RUN_LOG_NAME, folder) >= (int)sizeof path ||
+    if (folder[0] == '\0' || snprintf(path, sizeof path, "%s/" SL_JOURNAL_NAME, folder) >= (int)sizeof path ||
         !sl_path_exists(path))
         return SLUICE_OK;
     return sl_record_read(folder, out);

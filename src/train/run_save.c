@@ -160,9 +160,9 @@ static sluice_status claim_folder(sl_run *r)
     const char *folder = r->job->settings.checkpoint.path;
     char lock[4096];
     uint64_t newest = 0;
-    if (snprintf(lock, sizeof lock, "%s/lock", folder) >= (int)sizeof lock)
+    if (snprintf(lock, sizeof lock, "%s/" SL_RUN_LOCK, folder) >= (int)sizeof lock)
         return sl_fail(SLUICE_ERR_USAGE, "checkpoint.path is too long: give one of less than %zu bytes",
-                       sizeof lock - sizeof "/lock");
+                       sizeof lock - sizeof "/" SL_RUN_LOCK);
     SL_TRY(sl_dir_make_lasting(folder));
     SL_TRY(take_lock(r, lock));
     SL_TRY(sl_checkpoint_clean(folder));

@@ -3,9 +3,9 @@
 #define SL_TRAIN_TUNED_FILE_H
 
 #include "config/config.h"
+#include "core/run_names.h"
 #include "train/auto_search.h"
 
-#define SL_TUNED_FILE          "tuned.json"
 #define SL_TUNED_MACHINE_BYTES 256
 
 /* What a measurement holds for. */

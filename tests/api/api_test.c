@@ -54,7 +54,7 @@ typedef struct api_world {
     uint64_t step, counts[1];
     char weights_hash[65], state_hash[65], text[256];
     char save[PATH_BYTES], saved[PATH_BYTES], folder[PATH_BYTES], checkpoints[PATH_BYTES], config_path[PATH_BYTES],
-        model[PATH_BYTES], base[PATH_BYTES], adapter[PATH_BYTES], merged[PATH_BYTES];
+        new_page[PATH_BYTES], model[PATH_BYTES], base[PATH_BYTES], adapter[PATH_BYTES], merged[PATH_BYTES];
 } api_world;
 
 typedef enum { MUST_SUCCEED, MUST_BE_REFUSED, MUST_SURVIVE } api_expected;
@@ -198,6 +198,7 @@ static void name_files(api_world *w, const char *root)
     snprintf(w->folder, sizeof w->folder, "%s/made-checkpoints", root);
     snprintf(w->checkpoints, sizeof w->checkpoints, "%s/checkpoints", root);
     snprintf(w->config_path, sizeof w->config_path, "%s/config.json", root);
+    snprintf(w->new_page, sizeof w->new_page, "%s/page.html", root);
     snprintf(w->model, sizeof w->model, "%s/model.safetensors", root);
     snprintf(w->base, sizeof w->base, "%s/base/", root);
     snprintf(w->adapter, sizeof w->adapter, "%s/adapter/", root);

@@ -325,7 +325,7 @@ TEST(an_export_replaces_neither_its_checkpoint_nor_what_is_no_file)
         snprintf(target, sizeof target, "%s/hard-%s", p.folder, files[i]);
         REQUIRE(link(source, target) == 0);
         CHECK_EQ(sluice_export(p.folder, source, SLUICE_F32, 0, NULL), SLUICE_ERR_USAGE);
-        CHECK_CONTAINS(sluice_error(), "a file of the checkpoint that is exported");
+        CHECK_CONTAINS(sluice_error(), "which only the run itself writes");
         CHECK_EQ(sluice_export(p.folder, target, SLUICE_F32, 0, NULL), SLUICE_ERR_USAGE);
     }
     snprintf(target, sizeof target, "%s/pipe", p.folder);

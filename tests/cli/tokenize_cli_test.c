@@ -45,7 +45,7 @@ TEST(tokenize_refuses_with_the_status_of_the_mistake)
     check_run(folder, "tokenize nowhere a.txt", 4, "", "nowhere");
     check_run(folder, "tokenize " TOKENIZERS "gpt2-v4.json bad.txt -o x", 4, "", "byte 4 (0xff) is not UTF-8");
     check_run(folder, "tokenize " TOKENIZERS "gpt2-v4.json nothing.txt -o x", 4, "", "nothing.txt");
-    check_run(folder, "tokenize " TOKENIZERS "gpt2-v4.json a.txt -o a.txt", 2, "", "input as well as the output");
+    check_run(folder, "tokenize " TOKENIZERS "gpt2-v4.json a.txt -o a.txt", 2, "", "would replace a text, a.txt");
 }
 
 TEST(inspect_says_what_a_tokenizer_is)

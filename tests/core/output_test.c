@@ -86,7 +86,7 @@ TEST(what_became_a_directory_meanwhile_is_not_replaced)
     CHECK_EQ(sl_output_finish(&o), SLUICE_ERR_USAGE);
     CHECK_CONTAINS(sluice_error(), "a named pipe");
     CHECK_EQ(type_of(path), S_IFIFO);
-    CHECK(access(o.target.temporary, F_OK) != 0);
+    CHECK(access(o.claim.temporary, F_OK) != 0);
 }
 
 /* ---- links ---- */
@@ -147,7 +147,7 @@ TEST(nobody_else_can_read_a_private_output_while_it_is_written)
     snprintf(path, sizeof path, "%s", at(test_tmpdir(), "a"));
     REQUIRE(put(path, "old") && chmod(path, 0600) == 0);
     REQUIRE_OK(sl_output_begin(path, &o));
-    CHECK_EQ(facts(o.target.temporary).st_mode & 07777, 0600);
+    CHECK_EQ(facts(o.claim.temporary).st_mode & 07777, 0600);
     sl_output_drop(&o);
     CHECK(file_is(path, "old"));
 }
@@ -240,10 +240,10 @@ TEST(a_trial_finds_what_would_fail_and_changes_nothing)
     REQUIRE_OK(sl_target_find(at(folder, "a"), &t));
     CHECK_EQ(sl_target_try(&t), SLUICE_OK);
     CHECK(file_is(at(folder, "a"), "old"));
-    CHECK(access(t.temporary, F_OK) != 0);
+    CHECK(access(t.lock, F_OK) != 0);
     REQUIRE_OK(sl_target_find(at(folder, "new"), &t));
     CHECK_EQ(sl_target_try(&t), SLUICE_OK);
-    CHECK(access(t.path, F_OK) != 0 && access(t.temporary, F_OK) != 0);
+    CHECK(access(t.path, F_OK) != 0 && access(t.lock, F_OK) != 0);
     REQUIRE_OK(sl_target_find(at(folder, "no/such"), &t));
     CHECK_EQ(sl_target_try(&t), SLUICE_ERR_IO);
     CHECK_EQ(sl_target_find(at(folder, "a/below"), &t), SLUICE_ERR_IO); /* a file as a folder */

@@ -370,6 +370,7 @@ TEST(a_failing_disk_leaves_the_old_file)
             float back[3];
             failing f = { .at = n, .error = mode & 1 ? ENOSPC : EIO, .persistent = mode >= 2 };
             REQUIRE_OK(write_floats(path, 3, 1.0f));
+            CHECK_EQ(file_bytes(tmp), -1); /* whatever the round before has left */
             sl_io_set_hook(fail_nth, &f);
             sluice_status st = write_floats(path, 3, 2.0f);
             sl_io_set_hook(NULL, NULL);
@@ -377,13 +378,13 @@ TEST(a_failing_disk_leaves_the_old_file)
                 CHECK(n > 5);
                 break;
             }
-            CHECK_EQ(st, SLUICE_ERR_IO);
-            CHECK_CONTAINS(sluice_error(), mode & 1 ? "free space there" : "Input/output error");
-            bool committed = strcmp(f.last, "fsync") == 0 || (f.calls > 8 && strcmp(f.last, "rename") != 0);
+            bool committed = strcmp(f.last, "fsync") == 0 || (f.calls > 16 && strcmp(f.last, "rename") != 0);
             REQUIRE_OK(read_floats(path, 3, back));
             CHECK(back[0] == back[2] && (back[0] == 1.0f || (committed && back[0] == 2.0f)));
-            if (!f.persistent) CHECK_EQ(file_bytes(tmp), -1);
-            unlink(tmp);
+            /* at the end the lock loses its name, and what fails then is nobody's loss */
+            CHECK(st == SLUICE_ERR_IO || (st == SLUICE_OK && back[0] == 2.0f));
+            if (st != SLUICE_OK) CHECK_CONTAINS(sluice_error(), mode & 1 ? "free space there" : "Input/output error");
+            if (!f.persistent) CHECK(file_bytes(tmp) < 100); /* no data: at most a lock that nobody holds */
         }
     }
 }
@@ -456,5 +457,7 @@ TEST(data_is_on_the_disk_before_the_file_takes_its_name)
     sluice_status st = write_floats(path, 1, 1.0f);
     sl_io_set_hook(NULL, NULL);
     REQUIRE_OK(st);
-    CHECK_STR(trace, "stat readlink stat lstat open pwrite pwrite fdatasync close lstat rename open fsync close ");
+    CHECK_STR(trace,
+              "stat readlink stat lstat open flock fstat lstat pwrite stat open pwrite pwrite fdatasync close lstat "
+              "rename open fsync close unlink flock close ");
 }
