@@ -51,8 +51,8 @@ typedef struct sl_checkpoint_meta {
     /* of a dynamic loss scale: steps since the last overflow, overflows until it falls; 0: it is not dynamic */
     uint64_t scale_steps, scale_hysteresis;
     uint64_t plain_steps; /* the last ones in a row that were neither clipped nor skipped */
-    sl_best best;     /* checkpoint.keep_best: best.step is never removed; 0: none is kept */
-    sl_best stopping; /* early_stopping */
+    sl_best best;         /* checkpoint.keep_best: best.step is never removed; 0: none is kept */
+    sl_best stopping;     /* early_stopping */
 } sl_checkpoint_meta;
 
 typedef struct sl_checkpoint_slots { /* names of the optimizer's state tensors */
@@ -87,8 +87,8 @@ sluice_status sl_checkpoint_name_best(const char *folder, uint64_t step);
 sluice_status sl_checkpoint_newest(const char *folder, uint64_t *step);
 /* Rows of a micro-batch of the run whose checkpoints these are, by the newest that tells; 0: none does. */
 uint64_t sl_checkpoint_micro_batch(const char *folder);
-/* The newest checkpoint's plain_steps; 0: there is none that can be read. */
-uint64_t sl_checkpoint_plain_steps(const char *folder);
+/* The newest checkpoint's plain_steps; 0: there is none whose manifest can be read. Fails where the folder cannot be listed. */
+sluice_status sl_checkpoint_plain_steps(const char *folder, uint64_t *steps);
 /* Removes half-written leftovers (step-*.tmp) of killed runs, and puts a step-*.old that a killed save left alone back
  * in place. Needs the folder's lock. A missing folder is fine. */
 sluice_status sl_checkpoint_clean(const char *folder);

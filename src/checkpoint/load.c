@@ -296,27 +296,30 @@ sluice_status sl_state_load(const sl_state *state, const char *folder, const sl_
 
 /* ---- A look before anything is decided ---- */
 
-/* What a field says in the newest checkpoint where it says anything. Who loads from the folder tells what is wrong there. */
-static uint64_t newest_that_tells(const char *folder, uint64_t (*field)(const sl_checkpoint_meta *))
+/* What a field says in the newest checkpoint where it says anything; 0: in none. Who loads from the folder tells what is wrong
+ * with one. */
+static sluice_status newest_that_tells(const char *folder, uint64_t (*field)(const sl_checkpoint_meta *),
+                                       uint64_t *told)
 {
     sl_entries e;
-    uint64_t told = 0;
-    if (sl_entries_read(folder, &e) != SLUICE_OK) return 0;
-    for (int64_t i = 0; i < e.count && told == 0; i++) {
+    *told = 0;
+    SL_TRY(sl_entries_read(folder, &e));
+    for (int64_t i = 0; i < e.count && *told == 0; i++) {
         char path[PATH_MAX];
         sl_manifest *m = NULL;
         if (e.list[i].kind == SL_ENTRY_TMP || sl_entry_path(folder, e.list[i], path) != SLUICE_OK) continue;
         if (sl_manifest_read(path, &e.list[i].step, &m) != SLUICE_OK) continue;
-        told = field(&m->meta); /* 0 of another format, which has no meta */
+        *told = field(&m->meta); /* 0 of another format, which has no meta */
         sl_manifest_free(m);
     }
     sl_entries_free(&e);
-    return told;
+    return SLUICE_OK;
 }
 
 uint64_t sl_checkpoint_micro_batch(const char *folder)
 {
-    return newest_that_tells(folder, sl_identity_samples);
+    uint64_t rows;
+    return newest_that_tells(folder, sl_identity_samples, &rows) == SLUICE_OK ? rows : 0; /* as above */
 }
 
 /* More by 1: no such step is an answer, too. */
@@ -325,8 +328,10 @@ static uint64_t plain_steps(const sl_checkpoint_meta *m)
     return m->step > 0 ? m->plain_steps + 1 : 0;
 }
 
-uint64_t sl_checkpoint_plain_steps(const char *folder)
+sluice_status sl_checkpoint_plain_steps(const char *folder, uint64_t *steps)
 {
-    const uint64_t told = newest_that_tells(folder, plain_steps);
-    return told > 0 ? told - 1 : 0;
+    uint64_t told;
+    SL_TRY(newest_that_tells(folder, plain_steps, &told));
+    *steps = told > 0 ? told - 1 : 0;
+    return SLUICE_OK;
 }

@@ -27,6 +27,12 @@ bool sl_peft_names_module(const char *end, const char *module)
     return end[0] != '\0' && sl_name_ends_in(module, end) && module[strlen(module) - strlen(end) - 1] == '.';
 }
 
+const char *sl_peft_other_head(const char *name)
+{
+    static const char *const heads[] = { "classifier", "score" };
+    return strcmp(name, heads[0]) == 0 ? heads[1] : strcmp(name, heads[1]) == 0 ? heads[0] : NULL;
+}
+
 double sl_adapter_scale(const sl_adapter_config *c)
 {
     return c->alpha / (c->rank_stabilised ? sqrt((double)c->rank) : (double)c->rank);

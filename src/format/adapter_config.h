@@ -47,6 +47,9 @@ typedef struct sl_adapter_config {
 bool sl_name_ends_in(const char *name, const char *end);
 /* How PEFT names a module: by all of its name, or by what follows one of its dots. */
 bool sl_peft_names_module(const char *end, const char *module);
+/* PEFT names the head of a classifier by both names that heads have in transformers, whichever the model has: the one that stands
+ * beside `name` then. NULL: it is none of the two. */
+const char *sl_peft_other_head(const char *name);
 /* alpha / rank, or alpha / sqrt(rank). */
 double sl_adapter_scale(const sl_adapter_config *c);
 

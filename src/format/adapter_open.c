@@ -51,11 +51,20 @@ static bool find_entry(const char *const *list, int count, const adapter_tensor 
     return found;
 }
 
+/* Whether an entry stands there because PEFT names heads twice. */
+static bool is_other_head(const char *const *list, int count, const bool *used, const char *name)
+{
+    const char *other = sl_peft_other_head(name);
+    for (int i = 0; other != NULL && i < count; i++)
+        if (used[i] && strcmp(list[i], other) == 0) return true;
+    return false;
+}
+
 static sluice_status check_used(const char *folder, const char *key, const char *const *list, int count,
                                 const bool *used)
 {
     for (int i = 0; i < count; i++)
-        if (!used[i])
+        if (!used[i] && !is_other_head(list, count, used, list[i]))
             return sl_fail(SLUICE_ERR_INPUT,
                            "%s/" SL_ADAPTER_CONFIG ": %s: " SL_ADAPTER_WEIGHTS
                            " has no tensor of a module called %s; the two files are not of one adapter",

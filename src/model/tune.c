@@ -180,11 +180,10 @@ static bool has_module(const sluice_graph *g, const char *name)
     return found;
 }
 
-/* PEFT names the head of a classifier by both names that heads have in transformers, whichever the model has. */
+/* Whether a name stands there because PEFT names heads twice. */
 static bool is_other_head(const sluice_graph *g, const sl_model_options *o, const char *name)
 {
-    static const char *const heads[] = { "classifier", "score" };
-    const char *other = strcmp(name, heads[0]) == 0 ? heads[1] : strcmp(name, heads[1]) == 0 ? heads[0] : NULL;
+    const char *other = sl_peft_other_head(name);
     if (other == NULL || has_module(g, name) || !has_module(g, other)) return false;
     for (int i = 0; i < o->lora.whole_count; i++)
         if (strcmp(o->lora.whole[i], other) == 0) return true;

@@ -442,11 +442,16 @@ sluice_status sl_job_replace_plan(sl_job *j, bool *done)
     return SLUICE_OK;
 }
 
-/* What is known of how often a run that goes on is clipped. */
-static uint64_t kept_plain_steps(const sl_job *j, const sluice_job_options *o)
+/* How often a run that goes on was clipped of late, as far as its checkpoints tell. */
+static sluice_status find_plain_steps(sl_job *j, const sluice_job_options *o)
 {
     const char *folder = j->settings.checkpoint.path;
-    return o->resume && folder[0] != '\0' ? sl_checkpoint_plain_steps(folder) : 0;
+    uint64_t mine = 0;
+    sluice_status st = SLUICE_OK;
+    if (!o->resume || folder[0] == '\0') return SLUICE_OK;
+    if (sl_path_exists(folder)) st = sl_checkpoint_plain_steps(folder, &mine);
+    SL_TRY(sl_ranks_agree(&j->ranks, "looking at the checkpoints", st));
+    return sl_ranks_least(&j->ranks, "clipped steps of the checkpoint", mine, &j->settings.plan.plain_steps);
 }
 
 static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_job_purpose purpose)
@@ -494,9 +499,7 @@ static sluice_status create_engine(sl_job *j, const sluice_job_options *o, sl_jo
     j->measured = e.measures;
     e.tuned = j->has_tuned && e.training ? &j->tuned : NULL;
     if (e.training) j->settings.plan.steps = (uint64_t)fmin(sl_job_steps(j, NULL), SL_MOST_STEPS);
-    if (purpose == SL_JOB_TRAIN)
-        SL_TRY(sl_ranks_least(&j->ranks, "clipped steps of the checkpoint", kept_plain_steps(j, o),
-                              &j->settings.plan.plain_steps));
+    if (purpose == SL_JOB_TRAIN) SL_TRY(find_plain_steps(j, o));
     e.extra_bytes = outside_bytes(j, purpose, j->settings.plan.evaluation, &predicts);
     SL_TRY(sl_engine_create(j->graph, &e, &j->engine));
     sl_job_list_arrangements(j);

@@ -21,6 +21,7 @@
     " \"memory\": {\"device\": \"4000KiB\", \"host\": \"100MiB\"}, \"zero_optimization\": {\"stage\": 0}}"
 
 #define STAGE_2 " --set zero_optimization.stage=2 --set memory.device=2800KiB"
+#define HARDLY  "2.4" /* which no step of it reaches, and no norm is far below */
 #define RARELY  "few of its steps are clipped"
 #define OFTEN   "where too many steps are clipped, the run goes on by a plan"
 
@@ -81,11 +82,11 @@ TEST(a_run_goes_on_by_its_faster_plan_when_its_steps_are_seen_to_be_rarely_clipp
 {
     char folder[4096];
     prepare(folder, sizeof folder);
-    check_plan(folder, "--set gradient_clipping=1000", RARELY);
-    check_run(folder, "--set gradient_clipping=1000", 2,
+    check_plan(folder, "--set gradient_clipping=" HARDLY, RARELY);
+    check_run(folder, "--set gradient_clipping=" HARDLY, 2,
               "steps are rarely clipped or skipped: the run goes on by a plan that is faster for such steps");
     check_run(folder, "--set gradient_clipping=1e-4", 1, "");
-    check_run(folder, "--set gradient_clipping=1000 --ranks 2" STAGE_2, 2, "steps are rarely clipped or skipped");
+    check_run(folder, "--set gradient_clipping=" HARDLY " --ranks 2" STAGE_2, 2, "steps are rarely clipped or skipped");
 }
 
 /* It speculates from its first step on, and stops. */
@@ -96,5 +97,24 @@ TEST(a_long_run_begins_with_its_faster_plan_and_leaves_it_where_its_steps_are_cl
     check_plan(folder, "--set gradient_clipping=1e-4 --set steps=400", OFTEN);
     check_run(folder, "--set gradient_clipping=1e-4 --set steps=400", 2,
               "steps are clipped or skipped too often for updates on speculation: the run goes on by a plan");
-    check_run(folder, "--set gradient_clipping=1000 --set steps=400", 1, "");
+    check_run(folder, "--set gradient_clipping=" HARDLY " --set steps=400", 1, "");
+}
+
+/* What it knows from the beginning: of a threshold that norms do not reach, and of the steps of the run that it goes on with. */
+TEST(a_run_that_will_hardly_be_clipped_begins_with_its_faster_plan)
+{
+    char folder[4096];
+    prepare(folder, sizeof folder);
+    check_run(folder, "--set gradient_clipping=1000", 1, "");
+    run_result r = run_sluice(folder, "train c.json --machine m.json --set gradient_clipping=" HARDLY
+                                      " --set checkpoint.path=kept --set checkpoint.every=12 --set steps=24");
+    CHECK_EQ(r.status, 0);
+    CHECK_CONTAINS(r.error, "steps are rarely clipped or skipped: the run goes on by a plan");
+    run_free(&r);
+    r = run_sluice(folder, "train c.json --machine m.json --json --set gradient_clipping=" HARDLY
+                           " --set checkpoint.path=kept --resume");
+    CHECK_EQ(r.status, 0);
+    CHECK_EQ(plans_in(r.out), 1);
+    CHECK_CONTAINS(r.out, "\"speculated\":16");
+    run_free(&r);
 }
