@@ -1,10 +1,10 @@
 /* output.h: every file that sluice writes whole is written through here.
  *
- * The bytes go to a temporary file of the writer's own (core/claim.h), which takes the place of the target only after they
- * are on the disk: whatever happens, and however many write it, the target is the old file or a whole new one. A target that is a symbolic link is written
- * through: the file that it leads to is replaced, or made where it is missing, and the link stays. A file that is
- * replaced keeps its mode and, where this process may decide that, its owner. What exists and is no regular file is
- * refused with SLUICE_ERR_USAGE: a device, a named pipe, a socket and a directory are never replaced. */
+ * The bytes go to a temporary file of the writer's own (core/claim.h), which takes the place of the target only after they are
+ * on the disk: whatever happens, and however many write it, the target is the old file or a whole new one. A target that is a
+ * symbolic link is written through: the file that it leads to is replaced, or made where it is missing, and the link stays. A
+ * file that is replaced keeps its mode and, where this process may decide that, its owner. What exists and is no regular file
+ * is refused with SLUICE_ERR_USAGE: a device, a named pipe, a socket and a directory are never replaced. */
 #ifndef SL_CORE_OUTPUT_H
 #define SL_CORE_OUTPUT_H
 

@@ -1,9 +1,10 @@
 /* output_folder.h: a folder that is written whole: its name leads to the old contents or to all of the new ones.
  *
  * The files are written into a folder of the writer's own beside it (core/claim.h), which then takes its place: by a rename
- * where there is no such folder yet, otherwise by an exchange of the two names, after which the old contents go. Where the file system cannot exchange
- * names, the old folder is called FOLDER.old for the moment between two renames; a run that was killed there is mended when
- * the folder is next looked for. Files of the old folder that the new one neither writes nor disowns are carried over. */
+ * where there is no such folder yet, otherwise by an exchange of the two names, after which the old contents go. Where the file
+ * system cannot exchange names, the old folder is called FOLDER.old for the moment between two renames; a run that was killed
+ * there is mended when the folder is next looked for. Files of the old folder that the new one neither writes nor disowns are
+ * carried over. */
 #ifndef SL_CORE_OUTPUT_FOLDER_H
 #define SL_CORE_OUTPUT_FOLDER_H
 
@@ -23,9 +24,10 @@ typedef struct sl_folder_target {
     sl_path_info before;   /* what is there now */
 } sl_folder_target;
 
-/* Finds where a folder goes. Changes nothing, but puts back an old folder that a killed run left as FOLDER.old alone, unless somebody writes it now.
- * SLUICE_ERR_USAGE: what is there is no folder, is a mount point, holds folders or what is no file, or holds files of which
- * none makes it one of those that may be replaced: `signs` lists their names, NULL ends it. An empty folder may be. */
+/* Finds where a folder goes. Changes nothing, but puts back an old folder that a killed run left as FOLDER.old alone, unless
+ * somebody writes it now. SLUICE_ERR_USAGE: what is there is no folder, is a mount point, holds folders or what is no file, or
+ * holds files of which none makes it one of those that may be replaced: `signs` lists their names, NULL ends it. An empty
+ * folder may be. */
 sluice_status sl_folder_target_find(const char *path, const char *const *signs, sl_folder_target *out);
 /* Whether an input is the folder, or lies in it. */
 sluice_status sl_folder_target_holds(const sl_folder_target *target, const char *input, bool *holds);

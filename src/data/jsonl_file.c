@@ -16,8 +16,8 @@
 #define MAX_FILE_BYTES   ((size_t)64 << 30)
 #define MAX_RECORD_BYTES ((size_t)64 << 20)
 #define POLLED_BYTES     ((size_t)64 << 20)
-/* What is kept of a compressed file: real text is a few times as large as its gzip file, and what is a thousand times as large is there to fill
- * memory. */
+/* What is kept of a compressed file: real text is a few times as large as its gzip file, and what is a thousand times as large
+ * is there to fill memory. */
 #define MAX_RATIO     ((size_t)200)
 #define FREE_OF_RATIO (2 * MAX_RECORD_BYTES)
 

@@ -74,8 +74,8 @@ typedef struct sl_channel_sums {
 void sl_channel_sums_add(sl_channel_sums *s, const uint8_t *pixels, size_t count, int channels);
 
 /* Where the kind has set kind, count, classes and `size` (of its images, or of what o->image_size asks for): everything else.
- * `type` is a literal. `sums`: of the training images; NULL: they are not at hand. `usual`: mean and deviation of each channel; NULL: there are none.
- * SLUICE_ERR_USAGE names the setting. The kind frees `p` after a failure, too. */
+ * `type` is a literal. `sums`: of the training images; NULL: they are not at hand. `usual`: mean and deviation of each channel;
+ * NULL: there are none. SLUICE_ERR_USAGE names the setting. The kind frees `p` after a failure, too. */
 sluice_status sl_pictures_finish(sl_pictures *p, const char *type, const sl_data_options *o,
                                  const sl_channel_sums *sums, const double usual[2][SL_MAX_CHANNELS]);
 void sl_pictures_free(sl_pictures *p); /* what sl_pictures_finish made; not p */

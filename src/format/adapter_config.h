@@ -59,8 +59,9 @@ sluice_status sl_adapter_config_parse(const char *text, size_t bytes, const char
                                       sl_adapter_config *out);
 /* The adapter_config.json of a folder. */
 sluice_status sl_adapter_config_read(const char *folder, sl_arena *arena, sl_adapter_config *out);
-/* adapter_open.c: both files of a folder, as whoever uses an adapter opens them. SLUICE_ERR_INPUT: they do not agree: a tensor belongs to no module
- * that target_modules or modules_to_save names, or one of these names a module without tensors. *out is the caller's. */
+/* adapter_open.c: both files of a folder, as whoever uses an adapter opens them. SLUICE_ERR_INPUT: they do not agree: a tensor
+ * belongs to no module that target_modules or modules_to_save names, or one of these names a module without tensors. *out is
+ * the caller's. */
 sluice_status sl_adapter_open(const char *folder, sl_arena *arena, sl_adapter_config *config, sl_weights_set **out);
 /* Whether a folder holds an adapter_config.json. */
 bool sl_is_adapter_folder(const char *path);

@@ -85,7 +85,8 @@ void sl_chat_text_free(sl_chat_text *t);
 /* ---- chat_recognise.c ---- */
 
 /* The row that writes what a Jinja text writes, where that is known: it is, word for word (but for white space within tags, and
- * kinds of quotes), a published text that was compared with the row, or the row's own; *out NULL: it is not known. *date, which the caller frees, is the one that an own text tells; NULL: none. */
+ * kinds of quotes), a published text that was compared with the row, or the row's own; *out NULL: it is not known. *date, which
+ * the caller frees, is the one that an own text tells; NULL: none. */
 sluice_status sl_chat_recognise(const char *jinja, size_t bytes, const sl_chat_template **out, char **date);
 /* SHA-256 of a text in the form in which copies that are the same program are equal; "": it has none. */
 sluice_status sl_chat_normal_sum(const char *jinja, size_t bytes, char hex[65]);

@@ -1,9 +1,9 @@
 /* job_settle.c: what is chosen by the memory there is: the rows of a micro-batch that nobody gave; and the configuration
  * printed as a run would have it.
  *
- * Each number of rows that may be chosen is planned as the run would plan it, with the best arrangement that it has. Of the plans that fit, the one with the most
- * rows is taken whose step is expected to take no longer than the others': more rows that leave too little memory have to
- * be paid with recomputation or transfers. All of them add up the same batch in a step. */
+ * Each number of rows that may be chosen is planned as the run would plan it, with the best arrangement that it has. Of the
+ * plans that fit, the one with the most rows is taken whose step is expected to take no longer than the others': more rows that
+ * leave too little memory have to be paid with recomputation or transfers. All of them add up the same batch in a step. */
 #include <inttypes.h>
 #include <string.h>
 

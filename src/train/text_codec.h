@@ -24,8 +24,8 @@ typedef struct sl_text_codec {
 
 /* The tokenizer that a job that generates uses: a folder or file; NULL: none. */
 const char *sl_job_tokenizer(const sl_job *j);
-/* Opens what the job's settings name. `chat`: name of the template; NULL: that of data.template, or the folder's. Zero-initialise first; close also after a
- * failure. */
+/* Opens what the job's settings name. `chat`: name of the template; NULL: that of data.template, or the folder's.
+ * Zero-initialise first; close also after a failure. */
 sluice_status sl_text_codec_open(const sl_job *j, const char *chat, sl_text_codec *out);
 void sl_text_codec_close(sl_text_codec *t);
 

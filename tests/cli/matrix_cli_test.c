@@ -1,6 +1,6 @@
-/* matrix_cli_test.c: every family that the program names, in every way of training it: all of it, --lora, an adapter of PEFT's, a part frozen;
- * in fp32 and bf16, on one rank and two; then evaluated, and asked for text. The folders are as transformers writes them by default, and what
- * it and PEFT compute of them was recorded (tests/referees/matrix.py --record). */
+/* matrix_cli_test.c: every family that the program names, in every way of training it: all of it, --lora, an adapter of PEFT's,
+ * a part frozen; in fp32 and bf16, on one rank and two; then evaluated, and asked for text. The folders are as transformers
+ * writes them by default, and what it and PEFT compute of them was recorded (tests/referees/matrix.py --record). */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
