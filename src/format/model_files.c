@@ -434,7 +434,7 @@ sluice_status sl_tokenizer_files_make(const sl_model_config *c, const char *from
         if (from != NULL) SL_TRY(sl_dir_list(from, add_copy, &(folder_files){ out, from, is_tokenizer_name }));
     }
     SL_TRY(set_template(out, ids));
-    qsort(out->list, (size_t)out->count, sizeof *out->list, compare_files);
+    if (out->count > 0) qsort(out->list, (size_t)out->count, sizeof *out->list, compare_files);
     return SLUICE_OK;
 }
 

@@ -19,7 +19,10 @@ static sl_model_options model_of(const char *folder)
     r.spec = json_load_file(path, 0, NULL);
     if (r.spec != NULL) {
         if (network_describe(&r) != SLUICE_OK) exit(99);
-        o = r.m; /* its strings stay as long as the test */
+        o = r.m;
+        o.head = o.head != NULL ? "classifier" : NULL; /* texts go with the description; of heads there is this one */
+        o.stem = NULL;
+        json_decref(r.spec);
     } else {
         o = (sl_model_options){ .batch = 2, .context = 14 };
         if (sl_model_config_read(folder, &o.folder, NULL) != SLUICE_OK) exit(99);
