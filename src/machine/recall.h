@@ -58,7 +58,7 @@ sluice_status sl_machine_measure_disk(const sl_disk_set *s, sl_machine *rates, c
 /* Each set of folders that rates are kept of; d->disk_folders says which, d->ranks for how many. */
 void sl_recall_list_disks(void (*fn)(void *user, const sl_machine_description *d), void *user);
 /* How rates are measured: another number when that changes, so that what was kept before is measured anew. */
-#define SL_RECALL_REVISION 2
+#define SL_RECALL_REVISION 3
 
 /* The folder that rates are kept in; false: this user has none. */
 bool sl_recall_folder(char out[PATH_MAX]);
