@@ -152,11 +152,13 @@ sluice_status sl_resample(sl_resampling *r, const sl_pixels *in, const sl_box *b
 {
     axis columns = axis_of(r->filter, box->left, box->width, in->width, box->closed, width);
     axis rows = axis_of(r->filter, box->top, box->height, in->height, box->closed, height);
-    /* the rows that the filter reaches */
+    /* of the rows, those that the filter reaches: there are no others behind the first pass */
     int64_t low = (int64_t)floor(rows.start - rows.radius),
             high = (int64_t)ceil(rows.start + rows.length + rows.radius);
     if (low < rows.low) low = rows.low;
     if (high > rows.high) high = rows.high;
+    rows.low = low;
+    rows.high = high;
     int64_t elements = width * in->channels;
     SL_TRY(reserve((void **)&r->rows, &r->row_capacity, (size_t)((high - low) * elements), sizeof *r->rows,
                    "rows of pixels"));

@@ -1,6 +1,8 @@
 /* resample_test.c: filters with antialiasing, against what PyTorch's interpolate(mode="bilinear", antialias=True) and Pillow gave. */
 #include "data/resample.h"
 
+#include <math.h>
+
 #include "support/picture_writer.h"
 #include "test.h"
 
@@ -122,4 +124,25 @@ TEST(a_closed_box_is_a_picture_of_its_own)
     CHECK(memcmp(whole, alone, sizeof whole) == 0);
     CHECK(memcmp(whole, open, sizeof whole) != 0);
     sl_resampling_free(&r);
+}
+
+/* Of a box in the middle of a picture only the rows that the filter reaches are there after the first pass. What else that memory
+ * holds from pictures before does not count, not even by a weight of 0. */
+TEST(rows_that_a_filter_does_not_reach_are_not_read)
+{
+    uint8_t pixels[40 * 40];
+    float out[5 * 5], again[5 * 5];
+    paint(pixels, 40, 40, 1, 2);
+    const sl_pixels in = { pixels, 40, 40, 1 };
+    for (int filter = 0; filter < SL_FILTER_COUNT; filter++)
+        for (int side = 4; side <= 12; side += 4) {
+            const sl_box box = { 14, 14, side, side, false };
+            sl_resampling r = { .filter = (sl_filter)filter };
+            REQUIRE_OK(sl_resample(&r, &in, &box, 5, 5, out));
+            REQUIRE_OK(sl_resample(&r, &in, &(sl_box){ 0, 0, 40, 40, false }, 5, 5, again));
+            for (size_t i = 0; i < r.row_capacity; i++) r.rows[i] = NAN;
+            REQUIRE_OK(sl_resample(&r, &in, &box, 5, 5, again));
+            for (int i = 0; i < 25; i++) CHECK(again[i] == out[i]);
+            sl_resampling_free(&r);
+        }
 }
